@@ -1,0 +1,197 @@
+//! A control plane without nodes: etcd and an API server on loopback, up in seconds and gone with
+//! the test that started it. For everything about controllers, webhooks and the API itself.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use kube::Client;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::client::connect;
+use crate::cluster::ready;
+use crate::components;
+use crate::error::{During, Error, Result};
+use crate::gobuild::Programs;
+use crate::init::Component;
+use crate::layout::Cache;
+use crate::machine::{append_to, tail};
+use crate::network::API_SERVICE;
+use crate::pki::Pki;
+use crate::progress::Progress;
+
+/// Ends the processes and removes the folder when its standard input closes, which it does when
+/// the process that holds the other end is gone, however it went.
+const WATCHDOG: &str = r#"trap '' INT TERM HUP; cat >/dev/null; kill -9 -- "-$1"; rm -rf -- "$2""#;
+
+/// A control plane that runs until it is dropped.
+pub struct ControlPlane {
+    client: Client,
+    folder: PathBuf,
+    api_server: Component,
+    running: Option<Child>,
+    etcd: Child,
+    watchdog: Child,
+    lifeline: Option<ChildStdin>,
+    _ports: Vec<Port>,
+}
+
+impl ControlPlane {
+    /// Starts one. The first time on a machine this builds Kubernetes.
+    pub async fn start() -> Result<ControlPlane> {
+        let cache = Cache::open()?;
+        let programs = Programs::build_kubernetes(&cache, &Progress::new(&cache))?;
+        let ports = [Port::take()?, Port::take()?, Port::take()?];
+        let [port, etcd_port, etcd_peer_port] = ports.each_ref().map(|port| port.number);
+        let folder = std::env::temp_dir().join(format!("keelson-control-plane-{port}"));
+        if folder.exists() {
+            fs::remove_dir_all(&folder).during("removing", &folder)?;
+        }
+        let pki = Pki::create(&folder.join("pki"))?;
+        pki.sign_api_server(&[Ipv4Addr::LOCALHOST, API_SERVICE])?;
+        pki.write_admin(&format!("https://127.0.0.1:{port}"), &folder.join("kubeconfig"))?;
+        let plane = components::ControlPlane {
+            programs: &programs,
+            pki: &pki,
+            etcd_data: folder.join("etcd"),
+            etcd_port,
+            etcd_peer_port,
+            address: Ipv4Addr::LOCALHOST,
+            port,
+        };
+        let etcd = launch(&plane.etcd(), &folder, 0)?;
+        let group = i32::try_from(etcd.id()).unwrap_or_default();
+        let mut watchdog = Command::new("sh")
+            .args(["-c", WATCHDOG, "sh", &group.to_string()])
+            .arg(&folder)
+            .stdin(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .during("starting", "the watchdog")?;
+        let lifeline = watchdog.stdin.take();
+        let api_server = plane.api_server();
+        let running = Some(launch(&api_server, &folder, group)?);
+        let client = connect(&folder.join("kubeconfig")).await?;
+        let plane = ControlPlane {
+            client,
+            folder,
+            api_server,
+            running,
+            etcd,
+            watchdog,
+            lifeline,
+            _ports: ports.into(),
+        };
+        plane.ready().await?;
+        Ok(plane)
+    }
+
+    async fn ready(&self) -> Result<()> {
+        ready(&self.client, Duration::from_secs(60)).await.map_err(|error| {
+            let log = self.folder.join("kube-apiserver.log");
+            Error::Component {
+                component: "kube-apiserver".into(),
+                reason: error.to_string(),
+                tail: tail(&log),
+                log,
+                hint: "read what it says; `etcd.log` is beside it".into(),
+            }
+        })
+    }
+
+    /// A client with all rights.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// For programs that want a file.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.join("kubeconfig")
+    }
+
+    /// Makes the API server stand still: connections stay open, and nothing is said on them.
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Kills the API server. What it knew is kept.
+    pub fn stop(&mut self) -> Result<()> {
+        self.signal(Signal::SIGKILL);
+        match self.running.take() {
+            Some(mut child) => child.wait().map(drop).during("ending", "kube-apiserver"),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts it again, on the same port, and waits until it is ready.
+    pub async fn start_again(&mut self) -> Result<()> {
+        let group = i32::try_from(self.etcd.id()).unwrap_or_default();
+        self.running = Some(launch(&self.api_server, &self.folder, group)?);
+        self.ready().await
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.running.as_ref().and_then(|child| i32::try_from(child.id()).ok()) {
+            // Not reaped yet, so the number is still its own.
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        drop(self.lifeline.take());
+        let _ = self.watchdog.wait();
+        let _ = self.etcd.wait();
+        if let Some(mut child) = self.running.take() {
+            let _ = child.wait();
+        }
+    }
+}
+
+fn launch(component: &Component, folder: &Path, group: i32) -> Result<Child> {
+    let log = append_to(&folder.join(format!("{}.log", component.name)))?;
+    let errors = log.try_clone().during("sharing the log of", &component.name)?;
+    Command::new(&component.argv[0])
+        .args(&component.argv[1..])
+        .process_group(group)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors)
+        .spawn()
+        .during("starting", &component.name)
+}
+
+/// A port that nobody else who asks here gets, for as long as it is held. The kernel's own choice
+/// would do until two tests start at once: it is free only until somebody else is told the same.
+struct Port {
+    number: u16,
+    _lock: File,
+}
+
+impl Port {
+    fn take() -> Result<Port> {
+        // Below the range from which the kernel serves outgoing connections.
+        const RANGE: std::ops::Range<u16> = 21000..31000;
+        let folder = std::env::temp_dir().join("keelson-ports");
+        fs::create_dir_all(&folder).during("creating", &folder)?;
+        let start = RANGE.start + (std::process::id() % 9000) as u16;
+        for number in (start..RANGE.end).chain(RANGE.start..start) {
+            let path = folder.join(number.to_string());
+            let lock = File::create(&path).during("creating", &path)?;
+            if lock.try_lock().is_ok() && TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
+                return Ok(Port { number, _lock: lock });
+            }
+        }
+        Err(Error::Refused("no port between 21000 and 31000 is free on loopback".into()))
+    }
+}

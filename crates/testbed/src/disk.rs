@@ -1,0 +1,310 @@
+//! Volumes: an image file of exactly the size that was asked for, with a file system in it, mounted
+//! through a loop device. So a full volume is full, growth is real, and a disk can be made to hang,
+//! to turn read-only or to fail.
+//!
+//! These functions run inside a machine or, through [`Machine`], from outside of it.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use crate::error::{During, Error, Result};
+use crate::machine::Machine;
+use crate::shell::run;
+
+/// Where a machine keeps its volumes: `NAME.img`, mounted on the folder `NAME` beside it.
+pub(crate) const FOLDER: &str = "/var/lib/volumes";
+/// What fills a volume up. It is removed again when the fault is healed.
+const FILLER: &str = ".testbed-filler";
+
+/// Where a volume is mounted.
+pub(crate) fn mount_point(volume: &str) -> String {
+    format!("{FOLDER}/{volume}")
+}
+
+fn image(volume: &str) -> String {
+    format!("{FOLDER}/{volume}.img")
+}
+
+/// Makes a volume and mounts it. Done again, it does nothing.
+pub(crate) fn create(volume: &str, bytes: u64) -> Result<()> {
+    let (image, draft) = (image(volume), format!("{}.new", image(volume)));
+    if !Path::new(&image).exists() {
+        fs::create_dir_all(FOLDER).during("creating", FOLDER)?;
+        let file = File::create(&draft).during("creating", &draft)?;
+        file.set_len(bytes).during("sizing", &draft)?;
+        // All metadata and the journal lie in front, so that the rest of the disk can be made to
+        // fail without breaking the file system itself (see `fail_writes`). Nothing is held back
+        // for root: what `df` shows is what a database can use.
+        let layout = "packed_meta_blocks=1,lazy_itable_init=1,lazy_journal_init=1,nodiscard";
+        let journal = format!("size={}", (bytes >> 26).clamp(4, 128));
+        run(&["mkfs.ext4", "-q", "-m", "0", "-J", &journal, "-E", layout, &draft])?;
+        fs::rename(&draft, &image).during("naming", &image)?;
+    }
+    mount(volume)
+}
+
+/// Mounts a volume, after its journal has been replayed.
+fn mount(volume: &str) -> Result<()> {
+    let point = mount_point(volume);
+    fs::create_dir_all(&point).during("creating", &point)?;
+    if mounted_device(volume).is_some() {
+        return Ok(());
+    }
+    run(&["mount", "-o", "loop,errors=continue", &image(volume), &point])?;
+    // Anybody may use a fresh disk; fsGroup narrows it where a pod asks for that.
+    let lost = format!("{point}/lost+found");
+    if Path::new(&lost).exists() {
+        fs::remove_dir(&lost).during("removing", &lost)?;
+        run(&["chmod", "0777", &point])?;
+    }
+    Ok(())
+}
+
+/// Mounts every volume of this machine, as a real one does when it boots.
+pub(crate) fn mount_all() {
+    for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(volume) = name.strip_suffix(".img") else { continue };
+        if let Err(error) = mount(volume) {
+            eprintln!("volume {volume} can't be mounted: {error}");
+        }
+    }
+}
+
+/// Grows a volume while it is in use.
+pub(crate) fn grow(volume: &str, bytes: u64) -> Result<()> {
+    let image = image(volume);
+    let file = File::options().write(true).open(&image).during("opening", &image)?;
+    if file.metadata().during("reading", &image)?.len() < bytes {
+        file.set_len(bytes).during("growing", &image)?;
+    }
+    let device = mounted_device(volume)
+        .ok_or_else(|| Error::Refused(format!("volume {volume} is not mounted, so it can't grow")))?;
+    run(&["losetup", "--set-capacity", &device])?;
+    run(&["resize2fs", &device]).map(drop)
+}
+
+/// Unmounts a volume and removes its data.
+pub(crate) fn remove(volume: &str) -> Result<()> {
+    if mounted_device(volume).is_some() {
+        run(&["umount", &mount_point(volume)])?;
+    }
+    for path in [image(volume), mount_point(volume)] {
+        let removed = if Path::new(&path).is_dir() { fs::remove_dir(&path) } else { fs::remove_file(&path) };
+        match removed {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).during("removing", &path);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The loop device of a volume that is mounted here.
+fn mounted_device(volume: &str) -> Option<String> {
+    device_in(&fs::read_to_string("/proc/self/mounts").ok()?, volume)
+}
+
+fn device_in(mounts: &str, volume: &str) -> Option<String> {
+    let point = mount_point(volume);
+    let mut fields = mounts.lines().map(|line| line.split(' '));
+    fields
+        .find_map(|mut line| Some((line.next()?, line.next()?)).filter(|(_, at)| *at == point))
+        .map(|(device, _)| device.to_owned())
+}
+
+/// A volume of a running machine, as a fault sees it.
+pub(crate) struct Disk<'a> {
+    machine: &'a Machine,
+    volume: &'a str,
+}
+
+impl<'a> Disk<'a> {
+    pub(crate) fn new(machine: &'a Machine, volume: &'a str) -> Self {
+        Disk { machine, volume }
+    }
+
+    /// Every volume that is mounted on a machine.
+    pub(crate) fn mounted(machine: &Machine) -> Vec<String> {
+        let mounts = mounts_of(machine);
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+        points.filter_map(|point| point.strip_prefix(FOLDER)?.strip_prefix('/')).map(str::to_owned).collect()
+    }
+
+    pub(crate) fn device(&self) -> Result<String> {
+        device_in(&mounts_of(self.machine), self.volume)
+            .ok_or_else(|| Error::Refused(format!("volume {} is not mounted there", self.volume)))
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.machine.path(&mount_point(self.volume))
+    }
+
+    /// Takes every free block.
+    pub(crate) fn fill(&self) -> Result<()> {
+        let filler = format!("{}/{FILLER}", mount_point(self.volume));
+        // In one go what can be had in one go, then block by block until there is no more.
+        self.machine.shell(&format!(
+            "fallocate -l $(( $(stat -f -c '%a*%S' {point}) )) {filler} || true\n\
+             dd if=/dev/zero of={filler} oflag=append conv=notrunc bs=4k 2>/dev/null || true\n\
+             sync -f {filler}\n",
+            point = mount_point(self.volume)
+        ))
+    }
+
+    /// Gives them back.
+    pub(crate) fn empty(&self) -> Result<()> {
+        self.machine.run(&["rm", "-f", &format!("{}/{FILLER}", mount_point(self.volume))]).map(drop)
+    }
+
+    /// From now on every write hangs, and everything that waits for one.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.machine.run(&["fsfreeze", "--freeze", &mount_point(self.volume)]).map(drop)
+    }
+
+    /// Lets them go on.
+    pub(crate) fn thaw(&self) -> Result<()> {
+        match self.machine.run(&["fsfreeze", "--unfreeze", &mount_point(self.volume)]) {
+            // Not frozen (any more): that is all that was wanted.
+            Err(Error::Command { output, .. }) if output.contains("Invalid argument") => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Makes the kernel find an error and turn the file system read-only, as it does with a disk
+    /// that it no longer trusts. There is no way back but `repair`.
+    pub(crate) fn turn_read_only(&self) -> Result<()> {
+        let device = self.device()?;
+        let name = device.rsplit('/').next().unwrap_or_default();
+        self.machine.run(&["mount", "-o", "remount,errors=remount-ro", &mount_point(self.volume)])?;
+        let trigger = PathBuf::from(format!("/sys/fs/ext4/{name}/trigger_fs_error"));
+        fs::write(&trigger, "testbed").during("writing", &trigger)
+    }
+
+    /// Mounts a file system that has failed anew, after a check, under everything that uses it. The
+    /// processes that have it open must be gone.
+    pub(crate) fn repair(&self) -> Result<()> {
+        let (point, device) = (mount_point(self.volume), self.device()?);
+        let mounts = mounts_of(self.machine);
+        let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let users: Vec<String> = fields
+            .filter(|line| {
+                line.first() == Some(&device.as_str()) && line.get(1).is_some_and(|at| *at != point)
+            })
+            .map(|line| line[1].to_owned())
+            .collect();
+        let mut script = String::new();
+        for user in users.iter().chain([&point]) {
+            script.push_str(&format!("umount {user}\n"));
+        }
+        let image = image(self.volume);
+        script.push_str(&format!(
+            "e2fsck -p -f {image} || [ $? -lt 4 ]\nmount -o loop,errors=continue {image} {point}\n"
+        ));
+        for user in &users {
+            script.push_str(&format!("mount --bind {point} {user}\n"));
+        }
+        self.machine.shell(&script)
+    }
+
+    /// Makes every access to the disk's data fail with EIO: the loop device is told that it ends
+    /// where the metadata ends. Journal and metadata stay reachable, so the file system does not
+    /// give up, and works again when the device has its size back.
+    pub(crate) fn fail_writes(&self) -> Result<()> {
+        let end_of_metadata = self.end_of_metadata()?;
+        self.set_limit(end_of_metadata)
+    }
+
+    /// Gives the device its size back.
+    pub(crate) fn heal_writes(&self) -> Result<()> {
+        self.set_limit(0)
+    }
+
+    fn set_limit(&self, bytes: u64) -> Result<()> {
+        let path = PathBuf::from(self.device()?);
+        let device = File::options().read(true).write(true).open(&path).during("opening", &path)?;
+        ioctl::set_size_limit(&device, bytes).during("limiting", &path)
+    }
+
+    /// Where the journal, the last piece of metadata, ends.
+    fn end_of_metadata(&self) -> Result<u64> {
+        let device = self.device()?;
+        let told = run(&["debugfs", "-R", "stat <8>", &device])?;
+        let header = run(&["dumpe2fs", "-h", &device])?;
+        let parsed = last_extent_end(&told).zip(
+            header.lines().find_map(|line| line.strip_prefix("Block size:")?.trim().parse::<u64>().ok()),
+        );
+        parsed
+            .map(|(block, size)| (block + 1) * size)
+            .ok_or_else(|| Error::Refused(format!("can't tell where the metadata of {device} ends:\n{told}")))
+    }
+
+    /// Cuts the disk's power: what has not reached it by now never will.
+    pub(crate) fn lose_power(&self) -> Result<()> {
+        let folder = self.folder();
+        let root = File::open(&folder).during("opening", &folder)?;
+        ioctl::shut_down(&root).during("shutting down", &folder)
+    }
+}
+
+fn mounts_of(machine: &Machine) -> String {
+    fs::read_to_string(format!("/proc/{}/mounts", machine.pid())).unwrap_or_default()
+}
+
+/// The highest block in `debugfs`'s list of extents: `(0-4095):4247-8342, (ETB0):33`.
+fn last_extent_end(told: &str) -> Option<u64> {
+    let extents = told.split("EXTENTS:").nth(1)?;
+    let numbers = extents.split([',', '\n']).filter_map(|extent| extent.split(':').nth(1));
+    numbers.filter_map(|range| range.trim().rsplit('-').next()?.parse().ok()).max()
+}
+
+/// The calls to the kernel that no program of Debian's base system makes for us.
+#[expect(unsafe_code, reason = "ioctl has no safe form; both calls hand over a buffer that outlives them")]
+mod ioctl {
+    use super::{AsRawFd, File};
+
+    nix::ioctl_read!(fs_shutdown, b'X', 125, u32);
+    nix::ioctl_write_ptr_bad!(loop_set_status, 0x4C04, [u8; 232]);
+    nix::ioctl_read_bad!(loop_get_status, 0x4C05, [u8; 232]);
+
+    /// `EXT4_GOING_FLAGS_NOLOGFLUSH`: not even the journal is written out.
+    const NO_FLUSH: u32 = 2;
+    /// Where `lo_sizelimit` is in `struct loop_info64`.
+    const SIZE_LIMIT: std::ops::Range<usize> = 32..40;
+
+    pub(super) fn shut_down(folder: &File) -> std::io::Result<()> {
+        let mut flags = NO_FLUSH;
+        unsafe { fs_shutdown(folder.as_raw_fd(), &mut flags) }?;
+        Ok(())
+    }
+
+    pub(super) fn set_size_limit(device: &File, bytes: u64) -> std::io::Result<()> {
+        let mut info = [0u8; 232];
+        unsafe { loop_get_status(device.as_raw_fd(), &mut info) }?;
+        info[SIZE_LIMIT].copy_from_slice(&bytes.to_ne_bytes());
+        unsafe { loop_set_status(device.as_raw_fd(), &info) }?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_journal_is_read_from_what_debugfs_tells() {
+        assert_eq!(last_extent_end("Inode: 8\nEXTENTS:\n(0-4095):4247-8342\n"), Some(8342));
+        assert_eq!(last_extent_end("EXTENTS:\n(ETB0):900, (0-9):10-19, (10-11):30-31\n"), Some(900));
+        assert_eq!(last_extent_end("Inode: 8\n"), None);
+    }
+
+    #[test]
+    fn a_volumes_device_is_found_among_the_mounts() {
+        let mounts =
+            "/dev/loop3 /var/lib/volumes/pvc-1 ext4 rw 0 0\n/dev/loop4 /var/lib/volumes/pvc-12 ext4 rw 0 0\n";
+        assert_eq!(device_in(mounts, "pvc-12").as_deref(), Some("/dev/loop4"));
+        assert_eq!(device_in(mounts, "pvc-2"), None);
+    }
+}

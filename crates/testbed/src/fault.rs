@@ -1,0 +1,445 @@
+//! What can be made to go wrong, and right again.
+//!
+//! A [`Fault`] is a value that names all it needs: injecting it twice is injecting it once, and it
+//! can be healed while the API server is away. The faults in force are kept in a file of the
+//! cluster's folder.
+
+use std::fmt;
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::disk::Disk;
+use crate::error::{During, Error, Result};
+use crate::init::Order;
+use crate::layout::Layout;
+use crate::machine::{HUB, Machine, machine_cgroup, system_cgroup};
+use crate::network::{self, Break, Node};
+use crate::pods::{Container, Which};
+use crate::shell::run_with_input;
+use crate::wait::{Look, until_blocking};
+
+/// Something that is wrong with the cluster until it is healed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "fault", rename_all = "kebab-case")]
+pub enum Fault {
+    /// The node loses power: everything on it dies at once, what had not reached a disk is lost, and
+    /// nobody hears from it again. Healing boots it.
+    NodeCrash {
+        /// Which node.
+        node: Node,
+    },
+    /// The node stands still: no process runs, no packet is answered. Healing lets it go on as if
+    /// nothing had been.
+    NodeFreeze {
+        /// Which node.
+        node: Node,
+    },
+    /// The node runs, but nobody reaches it and it reaches nobody.
+    NodeCutOff {
+        /// Which node.
+        node: Node,
+    },
+    /// Nothing from one node reaches the other; with `both`, nor the other way.
+    LinkCut {
+        /// Packets from this node …
+        from: Node,
+        /// … to this one are lost.
+        to: Node,
+        /// The other way, too.
+        both: bool,
+    },
+    /// The node and the API server can't reach each other; nodes, names and objects still can.
+    ApiCut {
+        /// Which node.
+        node: Node,
+    },
+    /// Some of the node's packets are lost, in and out.
+    PacketLoss {
+        /// Which node.
+        node: Node,
+        /// How many of a hundred.
+        percent: u8,
+    },
+    /// A component of the control plane is gone.
+    ComponentStop {
+        /// Which.
+        component: HubComponent,
+    },
+    /// A component of the control plane stands still: it accepts connections and says nothing.
+    ComponentPause {
+        /// Which.
+        component: HubComponent,
+    },
+    /// A component of the control plane answers late.
+    ComponentSlow {
+        /// Which.
+        component: HubComponent,
+        /// The longest that an answer is held up.
+        milliseconds: u64,
+    },
+    /// Processes in a pod stand still.
+    ProcessPause {
+        /// Where.
+        container: Container,
+        /// Which of them.
+        which: Which,
+    },
+    /// A volume has no room left.
+    VolumeFull {
+        /// Which.
+        volume: Volume,
+    },
+    /// Writes to a volume hang.
+    VolumeFreeze {
+        /// Which.
+        volume: Volume,
+    },
+    /// A volume's file system has turned read-only, as after an error of the disk. Healing repairs
+    /// it and restarts the containers that use it.
+    VolumeReadOnly {
+        /// Which.
+        volume: Volume,
+    },
+    /// The disk below a volume fails: reads that are not cached, and `fsync`, get EIO.
+    VolumeIoError {
+        /// Which.
+        volume: Volume,
+    },
+}
+
+/// What runs on the hub and can be disturbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum HubComponent {
+    /// The API server.
+    #[value(name = "kube-apiserver", alias = "apiserver")]
+    ApiServer,
+    /// Its database.
+    Etcd,
+    /// The built-in controllers.
+    #[value(name = "kube-controller-manager")]
+    ControllerManager,
+    /// The scheduler.
+    #[value(name = "kube-scheduler")]
+    Scheduler,
+    /// The name service.
+    Coredns,
+    /// The object store.
+    S3,
+}
+
+impl HubComponent {
+    fn name(self) -> &'static str {
+        match self {
+            HubComponent::ApiServer => "kube-apiserver",
+            HubComponent::Etcd => "etcd",
+            HubComponent::ControllerManager => "kube-controller-manager",
+            HubComponent::Scheduler => "kube-scheduler",
+            HubComponent::Coredns => "coredns",
+            HubComponent::S3 => "s3",
+        }
+    }
+}
+
+/// A volume on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// The node that has it.
+    pub node: Node,
+    /// The PersistentVolume.
+    pub name: String,
+    /// `namespace/name` of its claim.
+    pub claim: String,
+}
+
+impl fmt::Display for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} on {})", self.claim, self.name, self.node)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::NodeCrash { node } => write!(f, "{node} has crashed"),
+            Fault::NodeFreeze { node } => write!(f, "{node} stands still"),
+            Fault::NodeCutOff { node } => write!(f, "{node} is cut off"),
+            Fault::LinkCut { from, to, both: true } => write!(f, "{from} and {to} can't reach each other"),
+            Fault::LinkCut { from, to, both: false } => write!(f, "nothing from {from} reaches {to}"),
+            Fault::ApiCut { node } => write!(f, "{node} and the API server can't reach each other"),
+            Fault::PacketLoss { node, percent } => write!(f, "{node} loses {percent}% of its packets"),
+            Fault::ComponentStop { component } => write!(f, "{} is stopped", component.name()),
+            Fault::ComponentPause { component } => write!(f, "{} is paused", component.name()),
+            Fault::ComponentSlow { component, milliseconds } => {
+                write!(f, "{} is up to {milliseconds} ms late", component.name())
+            }
+            Fault::ProcessPause { container, which: Which::All } => write!(f, "{container} stands still"),
+            Fault::ProcessPause { container, which: Which::Main } => {
+                write!(f, "PID 1 of {container} stands still")
+            }
+            Fault::ProcessPause { container, which: Which::Named(name) } => {
+                write!(f, "{name} in {container} stands still")
+            }
+            Fault::VolumeFull { volume } => write!(f, "volume {volume} is full"),
+            Fault::VolumeFreeze { volume } => write!(f, "volume {volume} is frozen"),
+            Fault::VolumeReadOnly { volume } => write!(f, "volume {volume} is read-only"),
+            Fault::VolumeIoError { volume } => write!(f, "volume {volume} fails with EIO"),
+        }
+    }
+}
+
+impl Fault {
+    /// What it means for the network.
+    fn breaks(&self) -> Vec<Break> {
+        match *self {
+            Fault::NodeCrash { node } | Fault::NodeFreeze { node } | Fault::NodeCutOff { node } => {
+                vec![Break::Isolated(node)]
+            }
+            Fault::LinkCut { from, to, both } => {
+                let back = both.then_some(Break::OneWay { from: to, to: from });
+                [Some(Break::OneWay { from, to }), back].into_iter().flatten().collect()
+            }
+            Fault::ApiCut { node } => vec![Break::FromApi(node)],
+            Fault::PacketLoss { node, percent } => vec![Break::Loss { node, percent }],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The faults in force, oldest first.
+pub(crate) fn in_force(layout: &Layout) -> Vec<Fault> {
+    fs::read(file(layout)).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+}
+
+fn file(layout: &Layout) -> std::path::PathBuf {
+    layout.root().join("faults.json")
+}
+
+fn remember(layout: &Layout, faults: &[Fault]) -> Result<()> {
+    let text = serde_json::to_vec_pretty(faults).map_err(std::io::Error::from);
+    text.and_then(|text| fs::write(file(layout), text)).during("writing", file(layout))
+}
+
+/// Makes it so. A fault that is in force already is left alone.
+pub(crate) fn inject(layout: &Layout, fault: &Fault) -> Result<()> {
+    let _held = layout.lock()?;
+    let mut faults = in_force(layout);
+    if faults.contains(fault) {
+        return Ok(());
+    }
+    faults.push(fault.clone());
+    // Remembered first: a fault that bit half-way can still be healed.
+    remember(layout, &faults)?;
+    set_network(layout, &faults)?;
+    bite(layout, fault)
+}
+
+/// Undoes it. A fault that is not in force is left alone.
+pub(crate) fn heal(layout: &Layout, fault: &Fault) -> Result<()> {
+    let _held = layout.lock()?;
+    let mut faults = in_force(layout);
+    if !faults.contains(fault) {
+        return Ok(());
+    }
+    faults.retain(|other| other != fault);
+    // While a node boots it is still cut off by other faults, if any, but no longer by this one.
+    set_network(layout, &faults)?;
+    undo(layout, fault)?;
+    remember(layout, &faults)
+}
+
+/// Undoes them all, the latest first. One that can't be undone does not keep the others.
+pub(crate) fn heal_all(layout: &Layout) -> Result<()> {
+    let mut faults = in_force(layout);
+    let mut first_error = None;
+    while let Some(fault) = faults.pop() {
+        if let Err(error) = heal(layout, &fault) {
+            first_error.get_or_insert(error);
+        }
+    }
+    first_error.map_or(Ok(()), Err)
+}
+
+fn set_network(layout: &Layout, faults: &[Fault]) -> Result<()> {
+    let breaks: Vec<Break> = faults.iter().flat_map(Fault::breaks).collect();
+    let hub = machine(layout, HUB)?;
+    run_with_input(
+        &["nsenter", "--target", &hub.pid().to_string(), "--net", "--", "nft", "-f", "-"],
+        &network::ruleset(&breaks),
+    )
+}
+
+fn bite(layout: &Layout, fault: &Fault) -> Result<()> {
+    match fault {
+        Fault::NodeCrash { node } => crash(layout, *node),
+        Fault::NodeFreeze { node } => machine_cgroup(layout, &node.name()).freeze(),
+        Fault::NodeCutOff { .. }
+        | Fault::LinkCut { .. }
+        | Fault::ApiCut { .. }
+        | Fault::PacketLoss { .. } => Ok(()),
+        Fault::ComponentStop { component } => order(layout, *component, Order::Stop),
+        Fault::ComponentPause { component } => order(layout, *component, Order::Pause),
+        Fault::ComponentSlow { component, milliseconds } => {
+            order(layout, *component, Order::Stutter { milliseconds: *milliseconds })
+        }
+        Fault::ProcessPause { container, which } => signal(layout, container, which, Signal::SIGSTOP),
+        Fault::VolumeFull { volume } => on_disk(layout, volume, |disk| disk.fill()),
+        Fault::VolumeFreeze { volume } => on_disk(layout, volume, |disk| disk.freeze()),
+        Fault::VolumeReadOnly { volume } => on_disk(layout, volume, |disk| disk.turn_read_only()),
+        Fault::VolumeIoError { volume } => on_disk(layout, volume, |disk| disk.fail_writes()),
+    }
+}
+
+fn undo(layout: &Layout, fault: &Fault) -> Result<()> {
+    // What was wrong inside a node that has crashed since went with it.
+    let alive = |node: Node| Machine::find(layout, &node.name()).is_some();
+    match fault {
+        Fault::NodeCrash { node } => boot(layout, *node),
+        Fault::NodeFreeze { node } => machine_cgroup(layout, &node.name()).thaw(),
+        Fault::NodeCutOff { .. }
+        | Fault::LinkCut { .. }
+        | Fault::ApiCut { .. }
+        | Fault::PacketLoss { .. } => Ok(()),
+        Fault::ComponentStop { component }
+        | Fault::ComponentPause { component }
+        | Fault::ComponentSlow { component, .. } => order(layout, *component, Order::Run),
+        Fault::ProcessPause { container, which } => {
+            if container.processes(layout, which).is_empty() {
+                return Ok(());
+            }
+            signal(layout, container, which, Signal::SIGCONT)
+        }
+        Fault::VolumeFull { volume }
+        | Fault::VolumeFreeze { volume }
+        | Fault::VolumeReadOnly { volume }
+        | Fault::VolumeIoError { volume }
+            if !alive(volume.node) =>
+        {
+            Ok(())
+        }
+        Fault::VolumeFull { volume } => on_disk(layout, volume, |disk| disk.empty()),
+        Fault::VolumeFreeze { volume } => on_disk(layout, volume, |disk| disk.thaw()),
+        Fault::VolumeReadOnly { volume } => repair(layout, volume),
+        Fault::VolumeIoError { volume } => on_disk(layout, volume, |disk| disk.heal_writes()),
+    }
+}
+
+/// Sends a signal to processes of a container.
+pub(crate) fn signal(layout: &Layout, container: &Container, which: &Which, signal: Signal) -> Result<()> {
+    let processes = container.processes(layout, which);
+    if processes.is_empty() {
+        return Err(Error::Refused(format!("{container} has no such process on {}", container.node)));
+    }
+    // A process could be born between two signals: stand still first, all at once.
+    let cgroups = machine_cgroup(layout, &container.node.name()).find(&container.id);
+    let at_once = *which == Which::All && signal != Signal::SIGCONT;
+    if at_once {
+        cgroups.iter().try_for_each(|cgroup| cgroup.freeze())?;
+    }
+    let processes = if at_once { container.processes(layout, which) } else { processes };
+    for pid in processes {
+        // One that ended meanwhile needs no signal.
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+    if at_once {
+        cgroups.iter().try_for_each(|cgroup| cgroup.thaw())?;
+    }
+    Ok(())
+}
+
+fn machine(layout: &Layout, name: &str) -> Result<Machine> {
+    Machine::find(layout, name).ok_or_else(|| {
+        Error::Refused(format!(
+            "{name} does not run: see `testbed status`, then `testbed heal all` or `make cluster`"
+        ))
+    })
+}
+
+fn on_disk(layout: &Layout, volume: &Volume, act: impl Fn(&Disk<'_>) -> Result<()>) -> Result<()> {
+    act(&Disk::new(&machine(layout, &volume.node.name())?, &volume.name))
+}
+
+fn crash(layout: &Layout, node: Node) -> Result<()> {
+    let machine = machine(layout, &node.name())?;
+    lose_power(&machine);
+    machine_cgroup(layout, &node.name()).kill()?;
+    network::leave_silence(&self::machine(layout, HUB)?, node)
+}
+
+/// What a machine had not written to its disks by now is lost. Nothing waits for a frozen disk any more.
+pub(crate) fn lose_power(machine: &Machine) {
+    for volume in Disk::mounted(machine) {
+        let disk = Disk::new(machine, &volume);
+        for done in [disk.lose_power(), disk.thaw()] {
+            if let Err(error) = done {
+                eprintln!("cutting the power of volume {volume}: {error}");
+            }
+        }
+    }
+}
+
+fn boot(layout: &Layout, node: Node) -> Result<()> {
+    let spec_file = layout.machine(&node.name()).join("spec.json");
+    let text = fs::read(&spec_file).during("reading", &spec_file)?;
+    let spec = serde_json::from_slice(&text).map_err(std::io::Error::from).during("parsing", &spec_file)?;
+    let booted = Machine::start(layout, &spec)?;
+    network::connect(&machine(layout, HUB)?, &booted, node)?;
+    booted.go(layout)
+}
+
+/// Tells the hub's PID 1 what a component should do, and waits until it has obeyed.
+fn order(layout: &Layout, component: HubComponent, order: Order) -> Result<()> {
+    let hub = machine(layout, HUB)?;
+    let control = layout.machine(HUB).join("control").join(component.name());
+    let draft = control.with_extension("new");
+    let text = serde_json::to_vec(&order).map_err(std::io::Error::from);
+    text.and_then(|text| fs::write(&draft, text)).during("writing", &draft)?;
+    fs::rename(&draft, &control).during("writing", &control)?;
+    until_blocking(&format!("{} to obey", component.name()), Duration::from_secs(10), || {
+        let status = hub.status(layout).and_then(|mut status| status.components.remove(component.name()));
+        match status {
+            Some(status) if status.order == order && (order == Order::Stop) == status.pid.is_none() => {
+                Look::There(())
+            }
+            other => Look::NotYet(format!("{other:?}")),
+        }
+    })
+}
+
+/// Mounts a file system that turned read-only anew. Whatever has it open is killed first, while the
+/// kubelet stands still so that it can't start it again too early.
+fn repair(layout: &Layout, volume: &Volume) -> Result<()> {
+    let node = machine(layout, &volume.node.name())?;
+    let kubelet = node
+        .status(layout)
+        .and_then(|status| status.components.get("kubelet")?.pid)
+        .and_then(|pid| node.outer_pid(layout, pid))
+        .map(Pid::from_raw)
+        .ok_or_else(|| Error::Refused(format!("the kubelet of {} does not run", volume.node)))?;
+    let _ = kill(kubelet, Signal::SIGSTOP);
+    let repaired = kill_users(layout, &node, volume).and_then(|()| Disk::new(&node, &volume.name).repair());
+    let _ = kill(kubelet, Signal::SIGCONT);
+    repaired
+}
+
+/// Kills every process outside of the node's own that can see the volume.
+fn kill_users(layout: &Layout, node: &Machine, volume: &Volume) -> Result<()> {
+    let system = system_cgroup(layout, &volume.node.name()).processes();
+    let device = Disk::new(node, &volume.name).device()?;
+    until_blocking("the volume's users to end", Duration::from_secs(10), || {
+        let all = machine_cgroup(layout, &volume.node.name()).processes();
+        let uses = |pid: &i32| {
+            let mounts = fs::read_to_string(format!("/proc/{pid}/mounts")).unwrap_or_default();
+            mounts.lines().any(|line| line.split(' ').next() == Some(&device))
+        };
+        let users: Vec<i32> = all.into_iter().filter(|pid| !system.contains(pid)).filter(uses).collect();
+        for &pid in &users {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        if users.is_empty() { Look::There(()) } else { Look::NotYet(format!("processes {users:?}")) }
+    })
+}

@@ -1,0 +1,151 @@
+//! Building the parts that are written in Go, from modules pinned under `go/`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{During, Result};
+use crate::layout::{Cache, sha256};
+use crate::progress::Progress;
+use crate::shell::{run, run_command};
+
+const VERSION_PACKAGE: &str = "k8s.io/component-base/version";
+
+/// One Go module and the programs that come out of it.
+struct Module {
+    /// Its folder below `go/`.
+    name: &'static str,
+    /// What the person reads while it is built.
+    title: &'static str,
+    /// Package to build, and the program's name.
+    programs: &'static [(&'static str, &'static str)],
+    tags: &'static str,
+    /// Whether `k8s.io/component-base` wants to be told its version.
+    kubernetes: bool,
+}
+
+const KUBERNETES_VERSION: &str = "1.36.3";
+
+const MODULES: [Module; 4] = [
+    Module {
+        name: "kubernetes",
+        title: "building Kubernetes and etcd",
+        programs: &[(".", "kubernetes"), ("k8s.io/kubernetes/cmd/kubectl", "kubectl")],
+        tags: "",
+        kubernetes: true,
+    },
+    Module {
+        name: "containerd",
+        title: "building containerd",
+        programs: &[
+            ("github.com/containerd/containerd/v2/cmd/containerd", "containerd"),
+            ("github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "containerd-shim-runc-v2"),
+            ("github.com/containerd/containerd/v2/cmd/ctr", "ctr"),
+        ],
+        tags: "no_btrfs,no_zfs,no_devmapper",
+        kubernetes: false,
+    },
+    Module {
+        name: "coredns",
+        title: "building CoreDNS",
+        programs: &[(".", "coredns")],
+        tags: "",
+        kubernetes: false,
+    },
+    Module {
+        name: "versitygw",
+        title: "building the S3 server",
+        programs: &[("github.com/versity/versitygw/cmd/versitygw", "versitygw")],
+        tags: "",
+        kubernetes: false,
+    },
+];
+
+/// Folders with the programs, by module.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    folders: Vec<PathBuf>,
+}
+
+impl Programs {
+    /// Builds what is not in the cache yet.
+    pub(crate) fn build(cache: &Cache, progress: &Progress) -> Result<Self> {
+        Self::build_modules(cache, progress, &MODULES)
+    }
+
+    /// Only what a control plane without nodes needs.
+    pub(crate) fn build_kubernetes(cache: &Cache, progress: &Progress) -> Result<Self> {
+        Self::build_modules(cache, progress, &MODULES[..1])
+    }
+
+    fn build_modules(cache: &Cache, progress: &Progress, modules: &[Module]) -> Result<Self> {
+        let compiler = run(&["go", "version"])?;
+        let folders = modules
+            .iter()
+            .map(|module| {
+                let entry = format!("{}-{}", module.name, module.key(&compiler)?);
+                match cache.finished(&entry) {
+                    Some(folder) => Ok(folder),
+                    None => progress
+                        .step(module.title, || cache.entry(&entry, |folder| module.build_into(folder))),
+                }
+            })
+            .collect::<Result<_>>()?;
+        Ok(Programs { folders })
+    }
+
+    /// A value for `PATH` that finds these programs first.
+    pub(crate) fn path(&self) -> String {
+        let folders = self.folders.iter().map(|folder| folder.display().to_string());
+        folders.chain(["/usr/sbin:/usr/bin:/sbin:/bin".to_owned()]).collect::<Vec<_>>().join(":")
+    }
+
+    /// Where one program is.
+    pub(crate) fn find(&self, name: &str) -> PathBuf {
+        let places = self.folders.iter().map(|folder| folder.join(name));
+        places.into_iter().find(|path| path.exists()).unwrap_or_else(|| PathBuf::from(name))
+    }
+}
+
+impl Module {
+    fn source(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(self.name)
+    }
+
+    /// Changes with the source, the pinned versions, the flags and the compiler.
+    fn key(&self, compiler: &str) -> Result<String> {
+        let mut text = format!("{compiler}{:?}{}{}", self.programs, self.tags, self.linker_flags());
+        let source = self.source();
+        for file in ["go.mod", "go.sum", "main.go"] {
+            match fs::read_to_string(source.join(file)) {
+                Ok(content) => text.push_str(&content),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error).during("reading", source.join(file)),
+            }
+        }
+        Ok(sha256(text.as_bytes())[..16].to_owned())
+    }
+
+    fn linker_flags(&self) -> String {
+        if !self.kubernetes {
+            return "-s -w".to_owned();
+        }
+        let mut parts = KUBERNETES_VERSION.split('.');
+        let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        format!(
+            "-s -w -X {VERSION_PACKAGE}.gitVersion=v{KUBERNETES_VERSION} \
+             -X {VERSION_PACKAGE}.gitMajor={major} -X {VERSION_PACKAGE}.gitMinor={minor}"
+        )
+    }
+
+    fn build_into(&self, folder: &Path) -> Result<()> {
+        for (package, program) in self.programs {
+            let mut command = Command::new("go");
+            command.args(["build", "-trimpath", "-mod=readonly", "-tags", self.tags]);
+            command.args(["-ldflags", &self.linker_flags(), "-o"]).arg(folder.join(program)).arg(package);
+            command.current_dir(self.source()).env("CGO_ENABLED", "0");
+            run_command(command)?;
+        }
+        Ok(())
+    }
+}
