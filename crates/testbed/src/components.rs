@@ -203,6 +203,7 @@ pub(crate) fn node(layout: &Layout, programs: &Programs, pki: &Pki, node: Node) 
     for needed in [&settings, &folder.join("lib/kubelet"), &folder.join("log")] {
         fs::create_dir_all(needed).during("creating", needed)?;
     }
+    pretend_cores(&folder)?;
     let subject = format!("system:node:{name}");
     let key = format!("kubelet-{name}");
     pki.sign(&key, &subject, &["system:nodes"], &[node.address().into()], &[name.as_str()])?;
@@ -255,7 +256,12 @@ pub(crate) fn node(layout: &Layout, programs: &Programs, pki: &Pki, node: Node) 
         logs: layout.logs(&node.name()),
         path: programs.path(),
         // With its own /var/lib and /var/log a node uses the paths that every other node uses.
-        binds: vec![(folder.join("lib"), "/var/lib".into()), (folder.join("log"), "/var/log".into())],
+        binds: vec![
+            (folder.join("lib"), "/var/lib".into()),
+            (folder.join("log"), "/var/log".into()),
+            (folder.join("cores"), "/sys/devices/system/cpu".into()),
+            (folder.join("no-numa"), "/sys/devices/system/node".into()),
+        ],
         components: vec![
             component("containerd", containerd),
             kubelet,
@@ -264,6 +270,27 @@ pub(crate) fn node(layout: &Layout, programs: &Programs, pki: &Pki, node: Node) 
         ],
         folder,
     })
+}
+
+/// How many cores a node says it has, at least. All nodes share the machine's, by weight; without
+/// this, three databases of an ordinary size would not fit on them by their requests.
+const CORES: usize = 8;
+
+/// What the kubelet counts in the place of the kernel's own list. It counts the folders, and asks
+/// for processes to be run only on those that say where they sit: the real ones.
+fn pretend_cores(folder: &Path) -> Result<()> {
+    let empty = folder.join("no-numa");
+    fs::create_dir_all(&empty).during("creating", &empty)?;
+    let real = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    for core in 0..CORES.max(real) {
+        let topology = folder.join(format!("cores/cpu{core}/topology"));
+        fs::create_dir_all(&topology).during("creating", &topology)?;
+        if core < real {
+            write(&topology, "core_id", &core.to_string())?;
+            write(&topology, "physical_package_id", "0")?;
+        }
+    }
+    Ok(())
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {

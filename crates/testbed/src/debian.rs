@@ -210,7 +210,7 @@ fn debian_mirror() -> Result<String> {
 
 /// Busybox: for test pods, and to hold a pod's namespaces open (`sleep` is all that this takes).
 fn busybox(cache: &Cache, progress: &Progress) -> Result<PathBuf> {
-    let entry = "image-busybox-1";
+    let entry = "image-busybox-2";
     if let Some(folder) = cache.finished(entry) {
         return Ok(folder.join("image.tar"));
     }
@@ -256,9 +256,10 @@ fn busybox_image(program: &Path, folder: &Path) -> Result<Image> {
         tar.append_path_with_name(program, "bin/busybox")?;
         for applet in applets.lines().filter(|&applet| applet != "busybox") {
             let mut header = tar::Header::new_gnu();
-            header.set_entry_type(tar::EntryType::Link);
+            header.set_entry_type(tar::EntryType::Symlink);
             header.set_size(0);
-            tar.append_link(&mut header, format!("bin/{applet}"), "bin/busybox")?;
+            header.set_mode(0o777);
+            tar.append_link(&mut header, format!("bin/{applet}"), "busybox")?;
         }
         let accounts = b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/tmp:/bin/sh\n";
         let mut header = tar::Header::new_gnu();
