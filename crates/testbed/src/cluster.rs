@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -23,7 +24,7 @@ use crate::pki::Pki;
 use crate::pods::{Container, Which, Who};
 use crate::progress::Progress;
 use crate::provisioner::node_of;
-use crate::shell::run;
+use crate::shell::{run, run_command};
 use crate::wait::{Look, until, until_blocking};
 use crate::{addons, components, debian, gate, store};
 
@@ -119,6 +120,23 @@ impl Cluster {
     /// A client of its API server, with all rights.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// A `kubectl` that talks to this cluster.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        // Some of its commands would wait for ever.
+        let mut command = Command::new("timeout");
+        command.arg("300");
+        match &self.testbed {
+            Some(layout) => {
+                command.arg(layout.root().join("bin/kubectl")).env("KUBECONFIG", layout.kubeconfig());
+            }
+            None => {
+                command.arg("kubectl");
+            }
+        }
+        command.args(arguments);
+        run_command(command)
     }
 
     /// The testbed's folder; an error when this is somebody else's cluster.

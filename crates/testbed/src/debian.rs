@@ -2,6 +2,7 @@
 //! images, laid out like the official ones (same account, same paths, same environment).
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,13 +13,14 @@ use crate::progress::Progress;
 use crate::shell::{run, run_command};
 
 /// A program that must be there, and the package that has it.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("/usr/sbin/runc", "runc"),
     ("/usr/lib/cni/ptp", "containernetworking-plugins"),
     ("/usr/sbin/nft", "nftables"),
     ("/usr/sbin/ip", "iproute2"),
     ("/usr/bin/mmdebstrap", "mmdebstrap"),
-    ("/usr/sbin/mkfs.ext4", "e2fsprogs"),
+    ("/usr/sbin/mkfs.xfs", "xfsprogs"),
+    ("/usr/sbin/xfs_db", "xfsprogs"),
     ("/usr/bin/nsenter", "util-linux"),
     ("/usr/sbin/losetup", "mount"),
     ("/usr/share/keyrings/debian-archive-keyring.gpg", "debian-archive-keyring"),
@@ -54,15 +56,15 @@ struct Recipe {
     packages: &'static [&'static str],
     account: &'static str,
     home: &'static str,
-    /// Run by a shell in the new file system.
-    finish: &'static str,
+    /// Folders that belong to the account, with their mode.
+    folders: &'static [(&'static str, u32)],
+    locale: bool,
     env: &'static [&'static str],
     cmd: &'static [&'static str],
 }
 
-const POSTGRES_FINISH: &str = "localedef -i en_US -f UTF-8 en_US.UTF-8; \
-     install -d -o postgres -g postgres -m 3777 /run/postgresql; \
-     install -d -o postgres -g postgres -m 700 /var/lib/postgresql/data";
+const POSTGRES_FOLDERS: &[(&str, u32)] =
+    &[("var/lib/postgresql", 0o1777), ("var/lib/postgresql/data", 0o1777), ("run/postgresql", 0o3777)];
 
 const RECIPES: [Recipe; 4] = [
     Recipe {
@@ -71,7 +73,8 @@ const RECIPES: [Recipe; 4] = [
         packages: &["locales", "postgresql-15"],
         account: "postgres",
         home: "/var/lib/postgresql",
-        finish: POSTGRES_FINISH,
+        folders: POSTGRES_FOLDERS,
+        locale: true,
         env: &[
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/postgresql/15/bin",
             "LANG=en_US.utf8",
@@ -86,7 +89,8 @@ const RECIPES: [Recipe; 4] = [
         packages: &["locales", "postgresql-17"],
         account: "postgres",
         home: "/var/lib/postgresql",
-        finish: POSTGRES_FINISH,
+        folders: POSTGRES_FOLDERS,
+        locale: true,
         env: &[
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/postgresql/17/bin",
             "LANG=en_US.utf8",
@@ -101,7 +105,8 @@ const RECIPES: [Recipe; 4] = [
         packages: &["locales", "postgresql-18"],
         account: "postgres",
         home: "/var/lib/postgresql",
-        finish: POSTGRES_FINISH,
+        folders: POSTGRES_FOLDERS,
+        locale: true,
         env: &[
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/postgresql/18/bin",
             "LANG=en_US.utf8",
@@ -117,8 +122,8 @@ const RECIPES: [Recipe; 4] = [
         packages: &["mysql-server-core", "mysql-client-core", "tzdata"],
         account: "mysql",
         home: "/var/lib/mysql",
-        finish: "install -d -o mysql -g mysql -m 1777 /run/mysqld; \
-             install -d -o mysql -g mysql -m 750 /var/lib/mysql /var/lib/mysql-files",
+        folders: &[("var/lib/mysql", 0o1777), ("var/lib/mysql-files", 0o750), ("run/mysqld", 0o1777)],
+        locale: false,
         env: &["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "MYSQL_MAJOR=9.7"],
         cmd: &["mysqld"],
     },
@@ -146,13 +151,10 @@ pub(crate) fn make_images(cache: &Cache, progress: &Progress) -> Result<Vec<Path
 impl Recipe {
     fn key(&self) -> String {
         let text = format!(
-            "{}{}{:?}{}{}{}{:?}{:?}{:?}",
+            "{}{}{:?}{:?}{:?}{:?}",
             self.image,
             self.suite,
-            self.packages,
-            self.account,
-            self.home,
-            self.finish,
+            self.folders,
             self.env,
             self.cmd,
             self.flags()
@@ -167,7 +169,7 @@ impl Recipe {
         for folder in ["man", "doc", "info", "locale"] {
             flags.push(format!("--dpkgopt=path-exclude=/usr/share/{folder}/*"));
         }
-        let Recipe { account, home, packages, finish, .. } = self;
+        let Recipe { account, home, packages, .. } = self;
         flags.push(format!("--include={}", packages.join(",")));
         // The account must be there, under its number, before a package makes one of its own.
         flags.push(format!(
@@ -176,7 +178,9 @@ impl Recipe {
              mkdir -p \"$1/etc/postgresql-common\"; \
              echo create_main_cluster = false > \"$1/etc/postgresql-common/createcluster.conf\""
         ));
-        flags.push(format!("--customize-hook=chroot \"$1\" sh -ec '{finish}'"));
+        if self.locale {
+            flags.push("--customize-hook=chroot \"$1\" localedef -i en_US -f UTF-8 en_US.UTF-8".into());
+        }
         flags
     }
 
@@ -195,8 +199,25 @@ impl Recipe {
             cmd: self.cmd.iter().map(|&word| word.to_owned()).collect(),
             ..Settings::default()
         };
-        Image::new(self.image, vec![layer.clone()], settings).write(&folder.join("image.tar"))?;
+        let folders = folder.join("folders.tar");
+        self.write_folders(&folders).during("writing", &folders)?;
+        Image::new(self.image, vec![layer.clone(), folders], settings).write(&folder.join("image.tar"))?;
         fs::remove_file(&layer).during("removing", &layer)
+    }
+
+    /// In a layer of their own, since the one below is cleaned of all that is in `/run`.
+    fn write_folders(&self, layer: &Path) -> std::io::Result<()> {
+        let mut tar = tar::Builder::new(fs::File::create(layer)?);
+        for (path, mode) in self.folders {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(tar::EntryType::Directory);
+            header.set_size(0);
+            header.set_mode(*mode);
+            header.set_uid(ACCOUNT.into());
+            header.set_gid(ACCOUNT.into());
+            tar.append_data(&mut header, format!("{path}/"), std::io::empty())?;
+        }
+        tar.finish()
     }
 }
 
@@ -209,67 +230,69 @@ fn debian_mirror() -> Result<String> {
 }
 
 /// Busybox: for test pods, and to hold a pod's namespaces open (`sleep` is all that this takes).
+/// With the C library beside it, so that it looks up names the way a database does.
 fn busybox(cache: &Cache, progress: &Progress) -> Result<PathBuf> {
-    let entry = "image-busybox-2";
+    let entry = "image-busybox-3";
     if let Some(folder) = cache.finished(entry) {
         return Ok(folder.join("image.tar"));
     }
     let folder = progress.step("making the image busybox", || {
         cache.entry(entry, |folder| {
-            let mut download = Command::new("apt-get");
-            download.args(["download", "busybox-static"]).current_dir(folder);
-            run_command(download)?;
-            let package = fs::read_dir(folder)
-                .during("reading", folder)?
-                .flatten()
-                .map(|entry| entry.path())
-                .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-                .ok_or_else(|| Error::Refused("apt downloaded no package: see `apt-get download`".into()))?;
             let root = folder.join("root");
-            run(&["dpkg-deb", "-x", &package.to_string_lossy(), &root.to_string_lossy()])?;
-            let program = [root.join("usr/bin/busybox"), root.join("bin/busybox")]
-                .into_iter()
-                .find(|path| path.exists())
-                .ok_or_else(|| Error::Refused("the package busybox-static has no busybox".into()))?;
-            busybox_image(&program, folder)?.write(&folder.join("image.tar"))?;
+            for package in ["busybox", "libc6"] {
+                unpack_package(package, folder, &root)?;
+            }
+            busybox_image(&root, folder)?.write(&folder.join("image.tar"))?;
             fs::remove_dir_all(&root).during("removing", &root)
         })
     })?;
     Ok(folder.join("image.tar"))
 }
 
+/// Downloads a package and lays its files out below `root`, without its documentation.
+fn unpack_package(package: &str, folder: &Path, root: &Path) -> Result<()> {
+    let mut download = Command::new("apt-get");
+    download.args(["download", package]).current_dir(folder);
+    run_command(download)?;
+    let files = fs::read_dir(folder).during("reading", folder)?.flatten().map(|entry| entry.path());
+    for file in files.filter(|path| path.extension().is_some_and(|extension| extension == "deb")) {
+        run(&["dpkg-deb", "-x", &file.to_string_lossy(), &root.to_string_lossy()])?;
+        fs::remove_file(&file).during("removing", &file)?;
+    }
+    let documentation = root.join("usr/share");
+    match fs::remove_dir_all(&documentation) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).during("removing", &documentation)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The image that holds a pod's namespaces open.
 pub(crate) const SANDBOX_IMAGE: &str = "busybox:stable";
 
-fn busybox_image(program: &Path, folder: &Path) -> Result<Image> {
-    let applets = run(&[&program.to_string_lossy(), "--list"])?;
+fn busybox_image(root: &Path, folder: &Path) -> Result<Image> {
+    let program = [root.join("bin/busybox"), root.join("usr/bin/busybox")]
+        .into_iter()
+        .find(|path| path.exists())
+        .ok_or_else(|| Error::Refused("the package busybox has no busybox".into()))?;
+    let applets = run(&["chroot", &root.to_string_lossy(), "/bin/busybox", "--list"])?;
+    for applet in applets.lines().filter(|&applet| applet != "busybox") {
+        let link = program.with_file_name(applet);
+        std::os::unix::fs::symlink("busybox", &link).during("linking", &link)?;
+    }
+    for (name, text) in [
+        ("etc/passwd", "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/tmp:/bin/sh\n"),
+        ("etc/nsswitch.conf", "hosts: files dns\n"),
+    ] {
+        fs::write(root.join(name), text).during("writing", root.join(name))?;
+    }
+    let temporary = root.join("tmp");
+    fs::create_dir_all(&temporary).during("creating", &temporary)?;
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o1777)).during("opening up", &temporary)?;
     let layer = folder.join("layer.tar");
-    let mut tar = tar::Builder::new(fs::File::create(&layer).during("creating", &layer)?);
-    let mut packed = || -> std::io::Result<()> {
-        for (path, mode) in [("bin/", 0o755), ("etc/", 0o755), ("root/", 0o700), ("tmp/", 0o1777)] {
-            let mut header = tar::Header::new_gnu();
-            header.set_entry_type(tar::EntryType::Directory);
-            header.set_size(0);
-            header.set_mode(mode);
-            tar.append_data(&mut header, path, std::io::empty())?;
-        }
-        tar.append_path_with_name(program, "bin/busybox")?;
-        for applet in applets.lines().filter(|&applet| applet != "busybox") {
-            let mut header = tar::Header::new_gnu();
-            header.set_entry_type(tar::EntryType::Symlink);
-            header.set_size(0);
-            header.set_mode(0o777);
-            tar.append_link(&mut header, format!("bin/{applet}"), "busybox")?;
-        }
-        let accounts = b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/tmp:/bin/sh\n";
-        let mut header = tar::Header::new_gnu();
-        header.set_size(accounts.len() as u64);
-        header.set_mode(0o644);
-        tar.append_data(&mut header, "etc/passwd", accounts.as_slice())?;
-        tar.finish()
-    };
-    packed().during("writing", &layer)?;
+    run(&["tar", "-cf", &layer.to_string_lossy(), "--numeric-owner", "-C", &root.to_string_lossy(), "."])?;
     let cmd = vec!["/bin/sleep".to_owned(), "infinity".to_owned()];
-    let env = vec!["PATH=/bin".to_owned()];
+    let env = vec!["PATH=/bin:/usr/bin".to_owned()];
     Ok(Image::new(SANDBOX_IMAGE, vec![layer], Settings { cmd, env, ..Settings::default() }))
 }

@@ -2,15 +2,20 @@
 //! through a loop device. So a full volume is full, growth is real, and a disk can be made to hang,
 //! to turn read-only or to fail.
 //!
+//! The file system is XFS: it grows while in use also where the machine lacks CAP_SYS_RESOURCE,
+//! which ext4 asks for, and it survives a disk that fails for a while.
+//!
 //! These functions run inside a machine or, through [`Machine`], from outside of it.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::error::{During, Error, Result};
 use crate::machine::Machine;
-use crate::shell::run;
+use crate::shell::{run, run_command};
 
 /// Where a machine keeps its volumes: `NAME.img`, mounted on the folder `NAME` beside it.
 pub(crate) const FOLDER: &str = "/var/lib/volumes";
@@ -33,32 +38,29 @@ pub(crate) fn create(volume: &str, bytes: u64) -> Result<()> {
         fs::create_dir_all(FOLDER).during("creating", FOLDER)?;
         let file = File::create(&draft).during("creating", &draft)?;
         file.set_len(bytes).during("sizing", &draft)?;
-        // All metadata and the journal lie in front, so that the rest of the disk can be made to
-        // fail without breaking the file system itself (see `fail_writes`). Nothing is held back
-        // for root: what `df` shows is what a database can use.
-        let layout = "packed_meta_blocks=1,lazy_itable_init=1,lazy_journal_init=1,nodiscard";
-        let journal = format!("size={}", (bytes >> 26).clamp(4, 128));
-        run(&["mkfs.ext4", "-q", "-m", "0", "-J", &journal, "-E", layout, &draft])?;
+        // The log lies in front, so that the rest of the disk can be made to fail without breaking
+        // the file system itself (see `fail`). The variables are those of XFS's own test suite: they
+        // let it make a file system below 300 MB.
+        let mut mkfs = Command::new("mkfs.xfs");
+        mkfs.args(["-q", "-l", "agnum=0", &draft]);
+        mkfs.envs([("TEST_DIR", "1"), ("TEST_DEV", "1"), ("QA_CHECK_FS", "1")]);
+        run_command(mkfs)?;
         fs::rename(&draft, &image).during("naming", &image)?;
     }
-    mount(volume)
+    mount(volume)?;
+    // Anybody may use a fresh disk; fsGroup narrows it where a pod asks for that.
+    let point = mount_point(volume);
+    fs::set_permissions(&point, fs::Permissions::from_mode(0o777)).during("opening up", &point)
 }
 
-/// Mounts a volume, after its journal has been replayed.
+/// Mounts a volume, unless it is.
 fn mount(volume: &str) -> Result<()> {
     let point = mount_point(volume);
     fs::create_dir_all(&point).during("creating", &point)?;
     if mounted_device(volume).is_some() {
         return Ok(());
     }
-    run(&["mount", "-o", "loop,errors=continue", &image(volume), &point])?;
-    // Anybody may use a fresh disk; fsGroup narrows it where a pod asks for that.
-    let lost = format!("{point}/lost+found");
-    if Path::new(&lost).exists() {
-        fs::remove_dir(&lost).during("removing", &lost)?;
-        run(&["chmod", "0777", &point])?;
-    }
-    Ok(())
+    run(&["mount", "-o", "loop", &image(volume), &point]).map(drop)
 }
 
 /// Mounts every volume of this machine, as a real one does when it boots.
@@ -82,7 +84,7 @@ pub(crate) fn grow(volume: &str, bytes: u64) -> Result<()> {
     let device = mounted_device(volume)
         .ok_or_else(|| Error::Refused(format!("volume {volume} is not mounted, so it can't grow")))?;
     run(&["losetup", "--set-capacity", &device])?;
-    run(&["resize2fs", &device]).map(drop)
+    run(&["xfs_growfs", &mount_point(volume)]).map(drop)
 }
 
 /// Unmounts a volume and removes its data.
@@ -173,19 +175,9 @@ impl<'a> Disk<'a> {
         }
     }
 
-    /// Makes the kernel find an error and turn the file system read-only, as it does with a disk
-    /// that it no longer trusts. There is no way back but `repair`.
-    pub(crate) fn turn_read_only(&self) -> Result<()> {
-        let device = self.device()?;
-        let name = device.rsplit('/').next().unwrap_or_default();
-        self.machine.run(&["mount", "-o", "remount,errors=remount-ro", &mount_point(self.volume)])?;
-        let trigger = PathBuf::from(format!("/sys/fs/ext4/{name}/trigger_fs_error"));
-        fs::write(&trigger, "testbed").during("writing", &trigger)
-    }
-
-    /// Mounts a file system that has failed anew, after a check, under everything that uses it. The
+    /// Takes the volume away from everything that uses it and gives it back, read-only or not. The
     /// processes that have it open must be gone.
-    pub(crate) fn repair(&self) -> Result<()> {
+    pub(crate) fn mount_again(&self, read_only: bool) -> Result<()> {
         let (point, device) = (mount_point(self.volume), self.device()?);
         let mounts = mounts_of(self.machine);
         let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -199,10 +191,8 @@ impl<'a> Disk<'a> {
         for user in users.iter().chain([&point]) {
             script.push_str(&format!("umount {user}\n"));
         }
-        let image = image(self.volume);
-        script.push_str(&format!(
-            "e2fsck -p -f {image} || [ $? -lt 4 ]\nmount -o loop,errors=continue {image} {point}\n"
-        ));
+        let mode = if read_only { "ro" } else { "rw" };
+        script.push_str(&format!("mount -o loop,{mode} {} {point}\n", image(self.volume)));
         for user in &users {
             script.push_str(&format!("mount --bind {point} {user}\n"));
         }
@@ -210,15 +200,14 @@ impl<'a> Disk<'a> {
     }
 
     /// Makes every access to the disk's data fail with EIO: the loop device is told that it ends
-    /// where the metadata ends. Journal and metadata stay reachable, so the file system does not
-    /// give up, and works again when the device has its size back.
-    pub(crate) fn fail_writes(&self) -> Result<()> {
-        let end_of_metadata = self.end_of_metadata()?;
-        self.set_limit(end_of_metadata)
+    /// where the file system's log ends. The log stays reachable, so the file system does not give
+    /// up, and works again when the device has its size back.
+    pub(crate) fn fail(&self) -> Result<()> {
+        self.set_limit(self.end_of_log()?)
     }
 
     /// Gives the device its size back.
-    pub(crate) fn heal_writes(&self) -> Result<()> {
+    pub(crate) fn work_again(&self) -> Result<()> {
         self.set_limit(0)
     }
 
@@ -228,17 +217,11 @@ impl<'a> Disk<'a> {
         ioctl::set_size_limit(&device, bytes).during("limiting", &path)
     }
 
-    /// Where the journal, the last piece of metadata, ends.
-    fn end_of_metadata(&self) -> Result<u64> {
+    fn end_of_log(&self) -> Result<u64> {
         let device = self.device()?;
-        let told = run(&["debugfs", "-R", "stat <8>", &device])?;
-        let header = run(&["dumpe2fs", "-h", &device])?;
-        let parsed = last_extent_end(&told).zip(
-            header.lines().find_map(|line| line.strip_prefix("Block size:")?.trim().parse::<u64>().ok()),
-        );
-        parsed
-            .map(|(block, size)| (block + 1) * size)
-            .ok_or_else(|| Error::Refused(format!("can't tell where the metadata of {device} ends:\n{told}")))
+        let told = run(&["xfs_db", "-r", "-c", "sb 0", "-c", "print logstart logblocks blocksize", &device])?;
+        end_of_log(&told)
+            .ok_or_else(|| Error::Refused(format!("can't tell where the log of {device} ends:\n{told}")))
     }
 
     /// Cuts the disk's power: what has not reached it by now never will.
@@ -253,11 +236,13 @@ fn mounts_of(machine: &Machine) -> String {
     fs::read_to_string(format!("/proc/{}/mounts", machine.pid())).unwrap_or_default()
 }
 
-/// The highest block in `debugfs`'s list of extents: `(0-4095):4247-8342, (ETB0):33`.
-fn last_extent_end(told: &str) -> Option<u64> {
-    let extents = told.split("EXTENTS:").nth(1)?;
-    let numbers = extents.split([',', '\n']).filter_map(|extent| extent.split(':').nth(1));
-    numbers.filter_map(|range| range.trim().rsplit('-').next()?.parse().ok()).max()
+/// From what `xfs_db` prints: `logstart = 6`, `logblocks = 1368`, `blocksize = 4096`.
+fn end_of_log(told: &str) -> Option<u64> {
+    let value = |name: &str| -> Option<u64> {
+        told.lines()
+            .find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix('=')?.trim().parse().ok())
+    };
+    Some((value("logstart")? + value("logblocks")?) * value("blocksize")?)
 }
 
 /// The calls to the kernel that no program of Debian's base system makes for us.
@@ -269,7 +254,7 @@ mod ioctl {
     nix::ioctl_write_ptr_bad!(loop_set_status, 0x4C04, [u8; 232]);
     nix::ioctl_read_bad!(loop_get_status, 0x4C05, [u8; 232]);
 
-    /// `EXT4_GOING_FLAGS_NOLOGFLUSH`: not even the journal is written out.
+    /// `XFS_FSOP_GOING_FLAGS_NOLOGFLUSH`: not even the log is written out.
     const NO_FLUSH: u32 = 2;
     /// Where `lo_sizelimit` is in `struct loop_info64`.
     const SIZE_LIMIT: std::ops::Range<usize> = 32..40;
@@ -294,16 +279,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_the_journal_is_read_from_what_debugfs_tells() {
-        assert_eq!(last_extent_end("Inode: 8\nEXTENTS:\n(0-4095):4247-8342\n"), Some(8342));
-        assert_eq!(last_extent_end("EXTENTS:\n(ETB0):900, (0-9):10-19, (10-11):30-31\n"), Some(900));
-        assert_eq!(last_extent_end("Inode: 8\n"), None);
+    fn the_end_of_the_log_is_read_from_what_xfs_db_tells() {
+        assert_eq!(end_of_log("logstart = 6\nlogblocks = 1368\nblocksize = 4096\n"), Some(1374 * 4096));
+        assert_eq!(end_of_log("logstart = 6\n"), None);
     }
 
     #[test]
     fn a_volumes_device_is_found_among_the_mounts() {
         let mounts =
-            "/dev/loop3 /var/lib/volumes/pvc-1 ext4 rw 0 0\n/dev/loop4 /var/lib/volumes/pvc-12 ext4 rw 0 0\n";
+            "/dev/loop3 /var/lib/volumes/pvc-1 xfs rw 0 0\n/dev/loop4 /var/lib/volumes/pvc-12 xfs rw 0 0\n";
         assert_eq!(device_in(mounts, "pvc-12").as_deref(), Some("/dev/loop4"));
         assert_eq!(device_in(mounts, "pvc-2"), None);
     }

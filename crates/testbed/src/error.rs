@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What can go wrong.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// A file, folder or socket did not do as told.
     #[error("{what}: {source}")]
@@ -59,6 +59,13 @@ pub enum Error {
     /// The request itself can't be carried out; the text says what would.
     #[error("{0}")]
     Refused(String),
+}
+
+/// A test that unwraps shows what a person would read.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// The testbed's result.

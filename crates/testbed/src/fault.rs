@@ -98,8 +98,8 @@ pub enum Fault {
         /// Which.
         volume: Volume,
     },
-    /// A volume's file system has turned read-only, as after an error of the disk. Healing repairs
-    /// it and restarts the containers that use it.
+    /// A volume comes back read-only, as after an error of the disk. The containers that use it are
+    /// killed, now and when it is healed, and start again on what they find.
     VolumeReadOnly {
         /// Which.
         volume: Volume,
@@ -289,8 +289,8 @@ fn bite(layout: &Layout, fault: &Fault) -> Result<()> {
         Fault::ProcessPause { container, which } => signal(layout, container, which, Signal::SIGSTOP),
         Fault::VolumeFull { volume } => on_disk(layout, volume, |disk| disk.fill()),
         Fault::VolumeFreeze { volume } => on_disk(layout, volume, |disk| disk.freeze()),
-        Fault::VolumeReadOnly { volume } => on_disk(layout, volume, |disk| disk.turn_read_only()),
-        Fault::VolumeIoError { volume } => on_disk(layout, volume, |disk| disk.fail_writes()),
+        Fault::VolumeReadOnly { volume } => mount_again(layout, volume, true),
+        Fault::VolumeIoError { volume } => on_disk(layout, volume, |disk| disk.fail()),
     }
 }
 
@@ -323,8 +323,8 @@ fn undo(layout: &Layout, fault: &Fault) -> Result<()> {
         }
         Fault::VolumeFull { volume } => on_disk(layout, volume, |disk| disk.empty()),
         Fault::VolumeFreeze { volume } => on_disk(layout, volume, |disk| disk.thaw()),
-        Fault::VolumeReadOnly { volume } => repair(layout, volume),
-        Fault::VolumeIoError { volume } => on_disk(layout, volume, |disk| disk.heal_writes()),
+        Fault::VolumeReadOnly { volume } => mount_again(layout, volume, false),
+        Fault::VolumeIoError { volume } => on_disk(layout, volume, |disk| disk.work_again()),
     }
 }
 
@@ -410,9 +410,9 @@ fn order(layout: &Layout, component: HubComponent, order: Order) -> Result<()> {
     })
 }
 
-/// Mounts a file system that turned read-only anew. Whatever has it open is killed first, while the
-/// kubelet stands still so that it can't start it again too early.
-fn repair(layout: &Layout, volume: &Volume) -> Result<()> {
+/// Takes a volume away and gives it back. Whatever has it open is killed first, while the kubelet
+/// stands still so that it can't start it again too early.
+fn mount_again(layout: &Layout, volume: &Volume, read_only: bool) -> Result<()> {
     let node = machine(layout, &volume.node.name())?;
     let kubelet = node
         .status(layout)
@@ -421,9 +421,10 @@ fn repair(layout: &Layout, volume: &Volume) -> Result<()> {
         .map(Pid::from_raw)
         .ok_or_else(|| Error::Refused(format!("the kubelet of {} does not run", volume.node)))?;
     let _ = kill(kubelet, Signal::SIGSTOP);
-    let repaired = kill_users(layout, &node, volume).and_then(|()| Disk::new(&node, &volume.name).repair());
+    let done = kill_users(layout, &node, volume)
+        .and_then(|()| Disk::new(&node, &volume.name).mount_again(read_only));
     let _ = kill(kubelet, Signal::SIGCONT);
-    repaired
+    done
 }
 
 /// Kills every process outside of the node's own that can see the volume.
