@@ -168,11 +168,9 @@ impl<'a> Disk<'a> {
 
     /// Lets them go on.
     pub(crate) fn thaw(&self) -> Result<()> {
-        match self.machine.run(&["fsfreeze", "--unfreeze", &mount_point(self.volume)]) {
-            // Not frozen (any more): that is all that was wanted.
-            Err(Error::Command { output, .. }) if output.contains("Invalid argument") => Ok(()),
-            other => other.map(drop),
-        }
+        let folder = self.folder();
+        let root = File::open(&folder).during("opening", &folder)?;
+        ioctl::thaw(&root).during("thawing", &folder)
     }
 
     /// Takes the volume away from everything that uses it and gives it back, read-only or not. The
@@ -228,7 +226,7 @@ impl<'a> Disk<'a> {
     pub(crate) fn lose_power(&self) -> Result<()> {
         let folder = self.folder();
         let root = File::open(&folder).during("opening", &folder)?;
-        ioctl::shut_down(&root).during("shutting down", &folder)
+        ioctl::shut_down(&root).and_then(|()| ioctl::thaw(&root)).during("shutting down", &folder)
     }
 }
 
@@ -246,11 +244,12 @@ fn end_of_log(told: &str) -> Option<u64> {
 }
 
 /// The calls to the kernel that no program of Debian's base system makes for us.
-#[expect(unsafe_code, reason = "ioctl has no safe form; both calls hand over a buffer that outlives them")]
+#[expect(unsafe_code, reason = "ioctl has no safe form; each call hands over a buffer that outlives it")]
 mod ioctl {
     use super::{AsRawFd, File};
 
     nix::ioctl_read!(fs_shutdown, b'X', 125, u32);
+    nix::ioctl_readwrite!(fs_thaw, b'X', 120, i32);
     nix::ioctl_write_ptr_bad!(loop_set_status, 0x4C04, [u8; 232]);
     nix::ioctl_read_bad!(loop_get_status, 0x4C05, [u8; 232]);
 
@@ -263,6 +262,15 @@ mod ioctl {
         let mut flags = NO_FLUSH;
         unsafe { fs_shutdown(folder.as_raw_fd(), &mut flags) }?;
         Ok(())
+    }
+
+    /// Nothing happens where nothing is frozen.
+    pub(super) fn thaw(folder: &File) -> std::io::Result<()> {
+        let mut unused = 0;
+        match unsafe { fs_thaw(folder.as_raw_fd(), &mut unused) } {
+            Ok(_) | Err(nix::errno::Errno::EINVAL) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     pub(super) fn set_size_limit(device: &File, bytes: u64) -> std::io::Result<()> {

@@ -231,6 +231,7 @@ pub(crate) fn inject(layout: &Layout, fault: &Fault) -> Result<()> {
     if faults.contains(fault) {
         return Ok(());
     }
+    possible(layout, fault)?;
     faults.push(fault.clone());
     // Remembered first: a fault that bit half-way can still be healed.
     remember(layout, &faults)?;
@@ -271,6 +272,33 @@ fn set_network(layout: &Layout, faults: &[Fault]) -> Result<()> {
         &["nsenter", "--target", &hub.pid().to_string(), "--net", "--", "nft", "-f", "-"],
         &network::ruleset(&breaks),
     )
+}
+
+/// Refuses what names something that is not there, before anything is done.
+fn possible(layout: &Layout, fault: &Fault) -> Result<()> {
+    let exists = |node: Node| match layout.machine(&node.name()).exists() {
+        true => Ok(()),
+        false => Err(Error::Refused(format!("there is no {node} in this cluster"))),
+    };
+    let runs = |node: Node| exists(node).and_then(|()| machine(layout, &node.name()).map(drop));
+    match fault {
+        Fault::NodeCrash { node } | Fault::NodeFreeze { node } => runs(*node),
+        Fault::NodeCutOff { node } | Fault::ApiCut { node } | Fault::PacketLoss { node, .. } => exists(*node),
+        Fault::LinkCut { from, to, .. } => exists(*from).and_then(|()| exists(*to)),
+        Fault::ComponentStop { .. } | Fault::ComponentPause { .. } | Fault::ComponentSlow { .. } => {
+            machine(layout, HUB).map(drop)
+        }
+        Fault::ProcessPause { container, which } => {
+            if container.processes(layout, which).is_empty() {
+                return Err(no_process(container));
+            }
+            Ok(())
+        }
+        Fault::VolumeFull { volume }
+        | Fault::VolumeFreeze { volume }
+        | Fault::VolumeReadOnly { volume }
+        | Fault::VolumeIoError { volume } => on_disk(layout, volume, |disk| disk.device().map(drop)),
+    }
 }
 
 fn bite(layout: &Layout, fault: &Fault) -> Result<()> {
@@ -332,7 +360,7 @@ fn undo(layout: &Layout, fault: &Fault) -> Result<()> {
 pub(crate) fn signal(layout: &Layout, container: &Container, which: &Which, signal: Signal) -> Result<()> {
     let processes = container.processes(layout, which);
     if processes.is_empty() {
-        return Err(Error::Refused(format!("{container} has no such process on {}", container.node)));
+        return Err(no_process(container));
     }
     // A process could be born between two signals: stand still first, all at once.
     let cgroups = machine_cgroup(layout, &container.node.name()).find(&container.id);
@@ -351,6 +379,10 @@ pub(crate) fn signal(layout: &Layout, container: &Container, which: &Which, sign
     Ok(())
 }
 
+fn no_process(container: &Container) -> Error {
+    Error::Refused(format!("{container} has no such process on {}", container.node))
+}
+
 fn machine(layout: &Layout, name: &str) -> Result<Machine> {
     Machine::find(layout, name).ok_or_else(|| {
         Error::Refused(format!(
@@ -366,18 +398,19 @@ fn on_disk(layout: &Layout, volume: &Volume, act: impl Fn(&Disk<'_>) -> Result<(
 fn crash(layout: &Layout, node: Node) -> Result<()> {
     let machine = machine(layout, &node.name())?;
     lose_power(&machine);
-    machine_cgroup(layout, &node.name()).kill()?;
+    let cgroup = machine_cgroup(layout, &node.name());
+    cgroup.kill()?;
+    // None survives a real boot; the kubelet would look for a container in each, 3 s long.
+    cgroup.remove()?;
     network::leave_silence(&self::machine(layout, HUB)?, node)
 }
 
-/// What a machine had not written to its disks by now is lost. Nothing waits for a frozen disk any more.
+/// What a machine had not written to its disks by now is lost. Nothing waits for a frozen disk any
+/// more, so that everything can be killed.
 pub(crate) fn lose_power(machine: &Machine) {
     for volume in Disk::mounted(machine) {
-        let disk = Disk::new(machine, &volume);
-        for done in [disk.lose_power(), disk.thaw()] {
-            if let Err(error) = done {
-                eprintln!("cutting the power of volume {volume}: {error}");
-            }
+        if let Err(error) = Disk::new(machine, &volume).lose_power() {
+            eprintln!("cutting the power of volume {volume}: {error}");
         }
     }
 }
