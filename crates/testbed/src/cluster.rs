@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, ServiceAccount};
 use kube::{Api, Client};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
@@ -314,6 +314,15 @@ async fn start(layout: &Layout, programs: &Programs, made: &Made) -> Result<Clus
             .await
             .map_err(|error| explain(layout, &name, &error.to_string(), &hint))?;
     }
+    // Without it no pod can be created in the namespace that everybody starts in.
+    let accounts = Api::<ServiceAccount>::default_namespaced(client.clone());
+    let account = until("the default service account", Duration::from_secs(60), || async {
+        match accounts.get("default").await {
+            Ok(_) => Look::There(()),
+            Err(error) => Look::NotYet(error.to_string()),
+        }
+    });
+    account.await.map_err(|error| explain(layout, HUB, &error.to_string(), &hint))?;
     let answers = |address: String, path: &'static str| {
         let hub = hub.clone();
         until_blocking(&format!("{address} to answer"), Duration::from_secs(60), move || {

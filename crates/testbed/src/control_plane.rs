@@ -26,7 +26,7 @@ use crate::progress::Progress;
 
 /// Ends the processes and removes the folder when its standard input closes, which it does when
 /// the process that holds the other end is gone, however it went.
-const WATCHDOG: &str = r#"trap '' INT TERM HUP; cat >/dev/null; kill -9 -- "-$1"; rm -rf -- "$2""#;
+const WATCHDOG: &str = r#"trap '' INT TERM HUP; cat >/dev/null; kill -KILL "-$1"; rm -rf -- "$2""#;
 
 /// A control plane that runs until it is dropped.
 pub struct ControlPlane {
@@ -69,6 +69,7 @@ impl ControlPlane {
             .args(["-c", WATCHDOG, "sh", &group.to_string()])
             .arg(&folder)
             .stdin(Stdio::piped())
+            .stderr(Stdio::null())
             .process_group(0)
             .spawn()
             .during("starting", "the watchdog")?;
@@ -151,8 +152,9 @@ impl Drop for ControlPlane {
     fn drop(&mut self) {
         drop(self.lifeline.take());
         let _ = self.watchdog.wait();
-        let _ = self.etcd.wait();
-        if let Some(mut child) = self.running.take() {
+        for child in [Some(&mut self.etcd), self.running.as_mut()].into_iter().flatten() {
+            // Dead already, unless the watchdog failed: then a wait alone would be for ever.
+            let _ = child.kill();
             let _ = child.wait();
         }
     }

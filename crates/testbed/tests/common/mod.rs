@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -15,6 +15,11 @@ use tokio::sync::{Mutex, MutexGuard};
 
 /// Tests on the one cluster run one after the other, also under a plain `cargo test`.
 static SERIAL: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(()));
+
+/// Waits for this test's turn.
+pub async fn turn() -> MutexGuard<'static, ()> {
+    SERIAL.lock().await
+}
 
 pub const MINUTE: Duration = Duration::from_secs(60);
 
@@ -28,7 +33,7 @@ pub struct Sandbox {
 impl Sandbox {
     /// A fresh namespace on a cluster without faults.
     pub async fn open(purpose: &str) -> Sandbox {
-        let turn = SERIAL.lock().await;
+        let turn = turn().await;
         let cluster = Cluster::from_env().await.unwrap();
         if cluster.testbed().is_ok() {
             cluster.heal_all().unwrap();
@@ -40,7 +45,18 @@ impl Sandbox {
         let namespace = format!("{purpose}-{}", std::process::id());
         let object: Namespace = from_json(json!({ "metadata": { "name": namespace } }));
         Api::all(cluster.client()).create(&PostParams::default(), &object).await.unwrap();
-        Sandbox { cluster, namespace, _turn: turn }
+        let sandbox = Sandbox { cluster, namespace, _turn: turn };
+        // Until it is there, no pod can be created.
+        let accounts = sandbox.api::<ServiceAccount>();
+        until("the namespace's service account", MINUTE, || async {
+            match accounts.get("default").await {
+                Ok(_) => Look::There(()),
+                Err(error) => Look::NotYet(error.to_string()),
+            }
+        })
+        .await
+        .unwrap();
+        sandbox
     }
 
     /// Lets the namespace go.
