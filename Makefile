@@ -1,0 +1,62 @@
+# Everything a person or a machine does with this project. `make help` lists it.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Where cargo puts programs for this machine (see .cargo/config.toml).
+BIN = target/$(shell rustc -vV | sed -n 's/^host: //p')/debug
+TESTBED = $(BIN)/testbed
+# CLUSTER=current runs what needs only a kubeconfig on the cluster that kubectl talks to.
+export CLUSTER ?= testbed
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(if $(filter current,$(CLUSTER)),,cluster) ## Show it at work, from nothing: a cluster, pods, a node that crashes
+	@scripts/demo $(TESTBED)
+
+.PHONY: test
+test: lint ## Check everything, on a real cluster that is started and removed for it
+ifeq ($(CLUSTER),current)
+	@echo "CLUSTER=current: only the tests that need nothing but a kubeconfig"
+	cargo test --locked --package testbed --test kubernetes
+else
+	cargo build --locked --package testbed
+	trap '$(TESTBED) down' EXIT; cargo test --locked --workspace
+endif
+
+.PHONY: lint
+lint: tools ## Check format, lints and documentation
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --quiet
+
+.PHONY: format
+format: ## Format the code
+	cargo fmt --all
+
+.PHONY: testbed
+testbed: tools
+	cargo build --locked --quiet --package testbed
+
+.PHONY: cluster
+cluster: testbed ## Start a Kubernetes of 3 nodes on this machine (NODES=n for another number)
+	@$(TESTBED) up $(if $(NODES),--nodes $(NODES))
+
+.PHONY: cluster-down
+cluster-down: testbed ## End it and remove all traces of it
+	@$(TESTBED) down
+
+.PHONY: cluster-status
+cluster-status: testbed ## Show its machines, components and the faults in force
+	@$(TESTBED) status
+
+# What the build itself needs; the testbed installs what it needs by itself.
+.PHONY: tools
+tools:
+	@command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup (stable, 1.95 or newer)" >&2; exit 1; }
+	@command -v go >/dev/null || { echo "Go is missing: install version 1.26 or newer" >&2; exit 1; }
+	@command -v cc >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev; }
