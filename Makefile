@@ -22,7 +22,7 @@ demo: $(if $(filter current,$(CLUSTER)),,cluster) ## Show it at work, from nothi
 test: lint ## Check everything, on a real cluster that is started and removed for it
 ifeq ($(CLUSTER),current)
 	@echo "CLUSTER=current: only the tests that need nothing but a kubeconfig"
-	cargo test --locked --package testbed --test kubernetes
+	cargo test --locked --package testbed --test cluster -- kubernetes::
 else
 	cargo build --locked --package testbed
 	trap '$(TESTBED) down' EXIT; cargo test --locked --workspace
@@ -40,7 +40,7 @@ format: ## Format the code
 
 .PHONY: testbed
 testbed: tools
-	cargo build --locked --quiet --package testbed
+	cargo build --locked --package testbed
 
 .PHONY: cluster
 cluster: testbed ## Start a Kubernetes of 3 nodes on this machine (NODES=n for another number)

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::client::connect;
-use crate::cluster::ready;
+use crate::cluster::api_server_ready;
 use crate::components;
 use crate::error::{During, Error, Result};
 use crate::gobuild::Programs;
@@ -92,7 +92,7 @@ impl ControlPlane {
     }
 
     async fn ready(&self) -> Result<()> {
-        ready(&self.client, Duration::from_secs(60)).await.map_err(|error| {
+        api_server_ready(&self.client, Duration::from_secs(60)).await.map_err(|error| {
             let log = self.folder.join("kube-apiserver.log");
             Error::Component {
                 component: "kube-apiserver".into(),

@@ -12,6 +12,7 @@ use crate::error::{During, Result};
 use crate::layout::Layout;
 use crate::machine::{HUB, Machine, append_to, system_cgroup};
 use crate::network::{API, API_PORT};
+use crate::shell::let_go;
 
 /// The first port that is tried.
 const FIRST_PORT: u16 = 16443;
@@ -29,7 +30,7 @@ pub(crate) fn open(layout: &Layout, hub: &Machine) -> Result<u16> {
     let log = append_to(&log_file)?;
     // The listening socket stays what it is; every socket that the process makes itself belongs to
     // the namespace that it has entered by then.
-    Command::new("sh")
+    let process = Command::new("sh")
         .arg("-c")
         .arg("echo $$ > \"$1\" && shift && exec \"$@\"")
         .args(["sh", &system_cgroup(layout, HUB).procs_file().to_string_lossy()])
@@ -42,6 +43,7 @@ pub(crate) fn open(layout: &Layout, hub: &Machine) -> Result<u16> {
         .current_dir("/")
         .spawn()
         .during("starting", layout.program())?;
+    let_go(process);
     Ok(port)
 }
 

@@ -42,7 +42,7 @@ pub use client::connect;
 pub use cluster::Cluster;
 pub use control_plane::ControlPlane;
 pub use error::{Error, Result};
-pub use fault::{Fault, HubComponent, Volume};
+pub use fault::{Fault, HubComponent, Volume, heal_all};
 pub use image::{Image, Settings};
 pub use layout::Layout;
 pub use network::Node;

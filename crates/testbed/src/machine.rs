@@ -11,7 +11,8 @@ use crate::cgroup::Cgroup;
 use crate::error::{During, Error, Result};
 use crate::init::{Spec, Status};
 use crate::layout::Layout;
-use crate::shell::{last_lines, run_command, run_with_input};
+use crate::pki::write_secret;
+use crate::shell::{last_lines, let_go, run_command, run_with_input};
 use crate::wait::{Look, until_blocking};
 
 /// The machine on which the control plane runs.
@@ -35,15 +36,16 @@ impl Machine {
             let _ = fs::remove_file(folder.join(stale));
         }
         let spec_file = folder.join("spec.json");
-        let text = serde_json::to_vec_pretty(spec).map_err(std::io::Error::from);
-        text.and_then(|text| fs::write(&spec_file, text)).during("writing", &spec_file)?;
+        let text =
+            serde_json::to_string_pretty(spec).map_err(std::io::Error::from).during("writing", &spec_file)?;
+        write_secret(&spec_file, &text)?;
 
         let cgroup = system_cgroup(layout, &spec.name);
         cgroup.create()?;
         let log_file = logs.join("init.log");
         let log = append_to(&log_file)?;
         // The shell joins the control group before anything is born that could be left out of it.
-        Command::new("sh")
+        let unshare = Command::new("sh")
             .arg("-c")
             .arg("echo $$ > \"$1\" && shift && exec \"$@\"")
             .args(["sh", &cgroup.procs_file().to_string_lossy()])
@@ -59,6 +61,7 @@ impl Machine {
             .env("PATH", &spec.path)
             .spawn()
             .during("starting", layout.program())?;
+        let_go(unshare);
         until_blocking("the machine's first process", Duration::from_secs(10), || {
             match Machine::find(layout, &spec.name) {
                 Some(machine) => Look::There(machine),

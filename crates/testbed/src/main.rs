@@ -198,11 +198,17 @@ async fn run(arguments: Arguments) -> Result<()> {
             println!("{fault}");
             Ok(())
         }
-        Commands::Heal(HealWords::All) => Cluster::attach(&layout()?).await?.heal_all(),
+        Commands::Heal(HealWords::All) => testbed::heal_all(&layout()?),
         Commands::Heal(HealWords::One(words)) => {
             let cluster = Cluster::attach(&layout()?).await?;
-            let fault = resolve(&cluster, words).await?;
-            cluster.heal(&fault)
+            let meant = resolve(&cluster, words).await?;
+            let faults = cluster.faults()?;
+            match faults.iter().find(|fault| fault.means(&meant)) {
+                Some(fault) => cluster.heal(fault),
+                None => Err(testbed::Error::Refused(format!(
+                    "not in force: {meant}. `testbed status` shows what is, `testbed heal all` undoes all of it"
+                ))),
+            }
         }
         Commands::Kill(Target { who, namespace, container, process }) => {
             let cluster = Cluster::attach(&layout()?).await?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::process::Command;
 
 use crate::error::{Error, Result};
 use crate::fault;
@@ -9,6 +10,7 @@ use crate::init::{ComponentStatus, Order};
 use crate::layout::Layout;
 use crate::machine::{HUB, Machine, machine_cgroup};
 use crate::network::Node;
+use crate::shell::run_command;
 
 /// Machines, their components with memory, pods' memory, faults in force, and where the logs are.
 pub fn report(layout: &Layout) -> Result<String> {
@@ -25,14 +27,21 @@ pub fn report(layout: &Layout) -> Result<String> {
         total += machine_rows(layout, &node.name(), Machine::find(layout, &node.name()).as_ref(), &mut text);
     }
     let _ = writeln!(text, "{:<10} {:<24} {:>9}", "all", "", megabytes(total));
+    let _ = writeln!(text, "\nNodes, as Kubernetes sees them:\n{}", nodes_seen(layout));
     let faults = fault::in_force(layout);
-    text.push_str(if faults.is_empty() { "\nNo faults in force.\n" } else { "\nFaults in force:\n" });
+    text.push_str(if faults.is_empty() { "No faults in force.\n" } else { "Faults in force:\n" });
     for fault in faults {
         let _ = writeln!(text, "  {fault}");
     }
     let _ = writeln!(text, "\nLogs:       {}", layout.root().join("logs").display());
     let _ = writeln!(text, "Kubeconfig: {}", layout.kubeconfig().display());
     Ok(text)
+}
+
+fn nodes_seen(layout: &Layout) -> String {
+    let mut kubectl = Command::new(layout.root().join("bin/kubectl"));
+    kubectl.args(["get", "nodes", "--request-timeout=3s"]).env("KUBECONFIG", layout.kubeconfig());
+    run_command(kubectl).unwrap_or_else(|_| "  the API server does not answer\n".to_owned())
 }
 
 /// One machine's rows; returns its memory in kilobytes.

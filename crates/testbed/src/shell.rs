@@ -53,6 +53,12 @@ pub(crate) fn run_with_input(argv: &[&str], input: &str) -> Result<()> {
     })
 }
 
+/// Lets a program run on its own. Somebody must take note of its end, or it stays as a zombie for as
+/// long as this process lives.
+pub(crate) fn let_go(mut child: std::process::Child) {
+    std::thread::spawn(move || child.wait());
+}
+
 fn line_of(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

@@ -1,10 +1,8 @@
 //! Each fault really bites, as seen from inside a pod, and heals.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{MINUTE, Sandbox, clock, node, node_is, said};
+use crate::sandbox::{self, MINUTE, Sandbox, clock, node, node_is, said};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume};
 use kube::api::PostParams;
@@ -215,7 +213,7 @@ async fn the_api_server_can_be_stopped_paused_and_slow() {
 }
 
 #[tokio::test]
-async fn etcd_can_be_stopped_and_paused_and_keeps_what_it_knew() {
+async fn etcd_can_be_stopped_paused_and_slow_and_keeps_what_it_knew() {
     let sandbox = Sandbox::open("etcd").await;
     sandbox.create::<ConfigMap>(json!({ "metadata": { "name": "before" } })).await;
     for fault in [
@@ -224,7 +222,7 @@ async fn etcd_can_be_stopped_and_paused_and_keeps_what_it_knew() {
     ] {
         sandbox.cluster.inject(&fault).unwrap();
         let write = async {
-            let object: ConfigMap = common::from_json(json!({ "metadata": { "generateName": "during-" } }));
+            let object: ConfigMap = sandbox::from_json(json!({ "metadata": { "generateName": "during-" } }));
             sandbox.api::<ConfigMap>().create(&PostParams::default(), &object).await
         };
         let written = tokio::time::timeout(3 * SECONDS, write).await;
@@ -233,6 +231,17 @@ async fn etcd_can_be_stopped_and_paused_and_keeps_what_it_knew() {
         api_answers(&sandbox.cluster).await;
         sandbox.api::<ConfigMap>().get("before").await.unwrap();
     }
+    let slow = Fault::ComponentSlow { component: HubComponent::Etcd, milliseconds: 800 };
+    sandbox.cluster.inject(&slow).unwrap();
+    let mut longest = Duration::ZERO;
+    for _ in 0..5 {
+        let start = Instant::now();
+        sandbox.create::<ConfigMap>(json!({ "metadata": { "generateName": "slow-" } })).await;
+        longest = longest.max(start.elapsed());
+    }
+    assert!(longest > 300 * SECONDS / 1000, "{longest:?}");
+    sandbox.cluster.heal(&slow).unwrap();
+    api_answers(&sandbox.cluster).await;
     sandbox.close().await;
 }
 
@@ -360,6 +369,23 @@ async fn volumes_fill_hang_fail_and_turn_read_only() {
         }
     }
     sandbox.close().await;
+}
+
+#[test]
+fn a_fault_is_meant_also_when_its_container_has_been_started_again() {
+    let paused = |pod: &str, id: &str| {
+        let container = Container { node: node(1), pod: pod.into(), id: id.into() };
+        Fault::ProcessPause { container, which: Which::All }
+    };
+    assert!(paused("a/b", "old").means(&paused("a/b", "new")));
+    assert!(!paused("a/b", "old").means(&paused("a/c", "old")));
+    let volume = |claim: &str, name: &str| Volume { node: node(1), name: name.into(), claim: claim.into() };
+    let full = |claim, name| Fault::VolumeFull { volume: volume(claim, name) };
+    assert!(full("a/b", "pvc-1").means(&full("a/b", "pvc-2")));
+    assert!(!full("a/b", "pvc-1").means(&Fault::VolumeFreeze { volume: volume("a/b", "pvc-1") }));
+    assert!(!full("a/b", "pvc-1").means(&full("a/c", "pvc-1")));
+    assert!(Fault::NodeCrash { node: node(1) }.means(&Fault::NodeCrash { node: node(1) }));
+    assert!(!Fault::NodeCrash { node: node(1) }.means(&Fault::NodeCrash { node: node(2) }));
 }
 
 #[tokio::test]

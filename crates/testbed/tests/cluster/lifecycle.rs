@@ -1,14 +1,12 @@
 //! Clusters come and go without a trace.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{MINUTE, Sandbox, claim_spec, from_json};
+use crate::sandbox::{self, MINUTE, Sandbox, claim_spec, from_json};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{ListParams, LogParams, PostParams};
@@ -75,7 +73,7 @@ impl Traces {
 
 #[tokio::test]
 async fn down_leaves_nothing_also_with_a_pod_that_waits_for_a_frozen_volume() {
-    let _turn = common::turn().await;
+    let _turn = sandbox::turn().await;
     let folder = folder("down");
     let layout = Layout::new(&folder).unwrap();
     Cluster::down(&layout).unwrap();
@@ -97,7 +95,7 @@ async fn down_leaves_nothing_also_with_a_pod_that_waits_for_a_frozen_volume() {
     pods.create(&PostParams::default(), &pod).await.unwrap();
     until("the pod to run", MINUTE, || async {
         match pods.get("writer").await {
-            Ok(pod) if common::is_ready(&pod) => Look::There(()),
+            Ok(pod) if sandbox::is_ready(&pod) => Look::There(()),
             other => Look::NotYet(format!("{other:?}")),
         }
     })
@@ -113,7 +111,7 @@ async fn down_leaves_nothing_also_with_a_pod_that_waits_for_a_frozen_volume() {
 
 #[tokio::test]
 async fn a_start_that_broke_off_is_made_good_by_the_next_and_a_second_start_does_nothing() {
-    let _turn = common::turn().await;
+    let _turn = sandbox::turn().await;
     let folder = folder("broken-off");
     let layout = Layout::new(&folder).unwrap();
     Cluster::down(&layout).unwrap();
@@ -145,7 +143,7 @@ async fn a_start_that_broke_off_is_made_good_by_the_next_and_a_second_start_does
             Cluster::up(&layout, None).await.unwrap();
             println!("up, when it runs: {:?}", start.elapsed());
             assert_eq!(kubeconfig(), first, "the second time does nothing");
-            let other = common::said(Cluster::up(&layout, Some(2)).await.map(drop));
+            let other = sandbox::said(Cluster::up(&layout, Some(2)).await.map(drop));
             assert!(other.contains("cluster-down"), "{other}");
         }
         Cluster::down(&layout).unwrap();
@@ -166,7 +164,7 @@ async fn nothing_of_the_cluster_is_on_the_machines_own_network() {
     }
     // An address for documentation: whatever way out there were, it would be tried.
     let out = sandbox.inside(pod, "timeout 5 nc -w 5 192.0.2.1 80 -e true 2>&1");
-    assert!(common::said(out).contains("unreachable"), "there is no way out");
+    assert!(sandbox::said(out).contains("unreachable"), "there is no way out");
     sandbox.close().await;
 }
 
@@ -207,7 +205,7 @@ async fn the_cluster_of_the_environment_answers() {
     assert!(!nodes.items.is_empty());
     let faults = sandbox.cluster.faults();
     match std::env::var("CLUSTER").as_deref() {
-        Ok("current") => assert!(common::said(faults).contains("CLUSTER=current")),
+        Ok("current") => assert!(sandbox::said(faults).contains("CLUSTER=current")),
         _ => assert_eq!(faults.unwrap(), []),
     }
     sandbox.close().await;
@@ -218,7 +216,7 @@ async fn a_cluster_that_one_already_has_will_do() {
     let sandbox = Sandbox::open("current").await;
     let kubeconfig = sandbox.cluster.testbed().unwrap().kubeconfig();
     let run = |cluster: &str| {
-        let test = ["--exact", "the_cluster_of_the_environment_answers", "--nocapture"];
+        let test = ["--exact", "lifecycle::the_cluster_of_the_environment_answers", "--nocapture"];
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(test).env("CLUSTER", cluster).env("KUBECONFIG", &kubeconfig);
         let output = command.output().unwrap();

@@ -1,17 +1,12 @@
-//! What can be made to go wrong, and right again.
-//!
-//! A [`Fault`] is a value that names all it needs: injecting it twice is injecting it once, and it
-//! can be healed while the API server is away. The faults in force are kept in a file of the
-//! cluster's folder.
+//! Making a fault bite, and undoing it.
 
-use std::fmt;
 use std::fs;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde::{Deserialize, Serialize};
 
+use super::{Fault, HubComponent, Volume};
 use crate::disk::Disk;
 use crate::error::{During, Error, Result};
 use crate::init::Order;
@@ -21,194 +16,6 @@ use crate::network::{self, Break, Node};
 use crate::pods::{Container, Which};
 use crate::shell::run_with_input;
 use crate::wait::{Look, until_blocking};
-
-/// Something that is wrong with the cluster until it is healed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "fault", rename_all = "kebab-case")]
-pub enum Fault {
-    /// The node loses power: everything on it dies at once, what had not reached a disk is lost, and
-    /// nobody hears from it again. Healing boots it.
-    NodeCrash {
-        /// Which node.
-        node: Node,
-    },
-    /// The node stands still: no process runs, no packet is answered. Healing lets it go on as if
-    /// nothing had been.
-    NodeFreeze {
-        /// Which node.
-        node: Node,
-    },
-    /// The node runs, but nobody reaches it and it reaches nobody.
-    NodeCutOff {
-        /// Which node.
-        node: Node,
-    },
-    /// Nothing from one node reaches the other; with `both`, nor the other way.
-    LinkCut {
-        /// Packets from this node …
-        from: Node,
-        /// … to this one are lost.
-        to: Node,
-        /// The other way, too.
-        both: bool,
-    },
-    /// The node and the API server can't reach each other; nodes, names and objects still can.
-    ApiCut {
-        /// Which node.
-        node: Node,
-    },
-    /// Some of the node's packets are lost, in and out.
-    PacketLoss {
-        /// Which node.
-        node: Node,
-        /// How many of a hundred.
-        percent: u8,
-    },
-    /// A component of the control plane is gone.
-    ComponentStop {
-        /// Which.
-        component: HubComponent,
-    },
-    /// A component of the control plane stands still: it accepts connections and says nothing.
-    ComponentPause {
-        /// Which.
-        component: HubComponent,
-    },
-    /// A component of the control plane answers late.
-    ComponentSlow {
-        /// Which.
-        component: HubComponent,
-        /// The longest that an answer is held up.
-        milliseconds: u64,
-    },
-    /// Processes in a pod stand still.
-    ProcessPause {
-        /// Where.
-        container: Container,
-        /// Which of them.
-        which: Which,
-    },
-    /// A volume has no room left.
-    VolumeFull {
-        /// Which.
-        volume: Volume,
-    },
-    /// Writes to a volume hang.
-    VolumeFreeze {
-        /// Which.
-        volume: Volume,
-    },
-    /// A volume comes back read-only, as after an error of the disk. The containers that use it are
-    /// killed, now and when it is healed, and start again on what they find.
-    VolumeReadOnly {
-        /// Which.
-        volume: Volume,
-    },
-    /// The disk below a volume fails: reads that are not cached, and `fsync`, get EIO.
-    VolumeIoError {
-        /// Which.
-        volume: Volume,
-    },
-}
-
-/// What runs on the hub and can be disturbed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum HubComponent {
-    /// The API server.
-    #[value(name = "kube-apiserver", alias = "apiserver")]
-    ApiServer,
-    /// Its database.
-    Etcd,
-    /// The built-in controllers.
-    #[value(name = "kube-controller-manager")]
-    ControllerManager,
-    /// The scheduler.
-    #[value(name = "kube-scheduler")]
-    Scheduler,
-    /// The name service.
-    Coredns,
-    /// The object store.
-    S3,
-}
-
-impl HubComponent {
-    fn name(self) -> &'static str {
-        match self {
-            HubComponent::ApiServer => "kube-apiserver",
-            HubComponent::Etcd => "etcd",
-            HubComponent::ControllerManager => "kube-controller-manager",
-            HubComponent::Scheduler => "kube-scheduler",
-            HubComponent::Coredns => "coredns",
-            HubComponent::S3 => "s3",
-        }
-    }
-}
-
-/// A volume on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Volume {
-    /// The node that has it.
-    pub node: Node,
-    /// The PersistentVolume.
-    pub name: String,
-    /// `namespace/name` of its claim.
-    pub claim: String,
-}
-
-impl fmt::Display for Volume {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({} on {})", self.claim, self.name, self.node)
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::NodeCrash { node } => write!(f, "{node} has crashed"),
-            Fault::NodeFreeze { node } => write!(f, "{node} stands still"),
-            Fault::NodeCutOff { node } => write!(f, "{node} is cut off"),
-            Fault::LinkCut { from, to, both: true } => write!(f, "{from} and {to} can't reach each other"),
-            Fault::LinkCut { from, to, both: false } => write!(f, "nothing from {from} reaches {to}"),
-            Fault::ApiCut { node } => write!(f, "{node} and the API server can't reach each other"),
-            Fault::PacketLoss { node, percent } => write!(f, "{node} loses {percent}% of its packets"),
-            Fault::ComponentStop { component } => write!(f, "{} is stopped", component.name()),
-            Fault::ComponentPause { component } => write!(f, "{} is paused", component.name()),
-            Fault::ComponentSlow { component, milliseconds } => {
-                write!(f, "{} is up to {milliseconds} ms late", component.name())
-            }
-            Fault::ProcessPause { container, which: Which::All } => write!(f, "{container} stands still"),
-            Fault::ProcessPause { container, which: Which::Main } => {
-                write!(f, "PID 1 of {container} stands still")
-            }
-            Fault::ProcessPause { container, which: Which::Named(name) } => {
-                write!(f, "{name} in {container} stands still")
-            }
-            Fault::VolumeFull { volume } => write!(f, "volume {volume} is full"),
-            Fault::VolumeFreeze { volume } => write!(f, "volume {volume} is frozen"),
-            Fault::VolumeReadOnly { volume } => write!(f, "volume {volume} is read-only"),
-            Fault::VolumeIoError { volume } => write!(f, "volume {volume} fails with EIO"),
-        }
-    }
-}
-
-impl Fault {
-    /// What it means for the network.
-    fn breaks(&self) -> Vec<Break> {
-        match *self {
-            Fault::NodeCrash { node } | Fault::NodeFreeze { node } | Fault::NodeCutOff { node } => {
-                vec![Break::Isolated(node)]
-            }
-            Fault::LinkCut { from, to, both } => {
-                let back = both.then_some(Break::OneWay { from: to, to: from });
-                [Some(Break::OneWay { from, to }), back].into_iter().flatten().collect()
-            }
-            Fault::ApiCut { node } => vec![Break::FromApi(node)],
-            Fault::PacketLoss { node, percent } => vec![Break::Loss { node, percent }],
-            _ => Vec::new(),
-        }
-    }
-}
 
 /// The faults in force, oldest first.
 pub(crate) fn in_force(layout: &Layout) -> Vec<Fault> {
@@ -253,8 +60,9 @@ pub(crate) fn heal(layout: &Layout, fault: &Fault) -> Result<()> {
     remember(layout, &faults)
 }
 
-/// Undoes them all, the latest first. One that can't be undone does not keep the others.
-pub(crate) fn heal_all(layout: &Layout) -> Result<()> {
+/// Undoes them all, the latest first. One that can't be undone does not keep the others. The API
+/// server is not needed.
+pub fn heal_all(layout: &Layout) -> Result<()> {
     let mut faults = in_force(layout);
     let mut first_error = None;
     while let Some(fault) = faults.pop() {
@@ -324,7 +132,9 @@ fn bite(layout: &Layout, fault: &Fault) -> Result<()> {
 
 fn undo(layout: &Layout, fault: &Fault) -> Result<()> {
     // What was wrong inside a node that has crashed since went with it.
-    let alive = |node: Node| Machine::find(layout, &node.name()).is_some();
+    if fault.volume().is_some_and(|volume| Machine::find(layout, &volume.node.name()).is_none()) {
+        return Ok(());
+    }
     match fault {
         Fault::NodeCrash { node } => boot(layout, *node),
         Fault::NodeFreeze { node } => machine_cgroup(layout, &node.name()).thaw(),
@@ -340,14 +150,6 @@ fn undo(layout: &Layout, fault: &Fault) -> Result<()> {
                 return Ok(());
             }
             signal(layout, container, which, Signal::SIGCONT)
-        }
-        Fault::VolumeFull { volume }
-        | Fault::VolumeFreeze { volume }
-        | Fault::VolumeReadOnly { volume }
-        | Fault::VolumeIoError { volume }
-            if !alive(volume.node) =>
-        {
-            Ok(())
         }
         Fault::VolumeFull { volume } => on_disk(layout, volume, |disk| disk.empty()),
         Fault::VolumeFreeze { volume } => on_disk(layout, volume, |disk| disk.thaw()),

@@ -1,7 +1,5 @@
 //! What the tests on a running cluster share: a namespace of their own, three pods that serve their
 //! name and keep a volume each, and ways to run commands in them.
-// Each test program uses its own part of this.
-#![allow(dead_code)]
 
 use std::sync::LazyLock;
 use std::time::Duration;

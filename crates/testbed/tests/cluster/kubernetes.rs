@@ -1,11 +1,9 @@
 //! What any Kubernetes does, and this one, too. These tests need only a kubeconfig: with
 //! `CLUSTER=current` they run on the cluster that `kubectl` talks to.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{MINUTE, Sandbox, claim_spec, names};
+use crate::sandbox::{self, MINUTE, Sandbox, claim_spec, names};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use kube::Api;
@@ -146,7 +144,7 @@ async fn a_drain_moves_pods_to_another_node() {
     let placed = async |not: &str| {
         until("the pod to run elsewhere", MINUTE, || async {
             let listed = pods.list(&ListParams::default()).await.unwrap();
-            let ready = listed.iter().find(|pod| common::is_ready(pod));
+            let ready = listed.iter().find(|pod| sandbox::is_ready(pod));
             match ready.and_then(|pod| pod.spec.as_ref()?.node_name.clone()) {
                 Some(node) if node != not => Look::There(node),
                 other => Look::NotYet(format!("{other:?}")),
@@ -238,7 +236,7 @@ async fn the_object_store_takes_and_gives_with_the_credentials_of_its_secret() {
     assert_eq!(got, "hello");
     let unsigned =
         sandbox.exec("web-1", &format!("wget -O- http://{host}/{}/greeting 2>&1", value("bucket")));
-    assert!(common::said(unsigned).contains("403"), "without credentials it gives nothing");
+    assert!(sandbox::said(unsigned).contains("403"), "without credentials it gives nothing");
     sandbox.close().await;
 }
 
