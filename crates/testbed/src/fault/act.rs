@@ -39,11 +39,14 @@ pub(crate) fn inject(layout: &Layout, fault: &Fault) -> Result<()> {
         return Ok(());
     }
     possible(layout, fault)?;
+    if let Fault::NodeCrash { node } = fault {
+        faults.retain(|other| other.survives_crash_of(*node));
+    }
     faults.push(fault.clone());
     // Remembered first: a fault that bit half-way can still be healed.
     remember(layout, &faults)?;
     set_network(layout, &faults)?;
-    bite(layout, fault)
+    bite(layout, fault, &faults)
 }
 
 /// Undoes it. A fault that is not in force is left alone.
@@ -56,7 +59,7 @@ pub(crate) fn heal(layout: &Layout, fault: &Fault) -> Result<()> {
     faults.retain(|other| other != fault);
     // While a node boots it is still cut off by other faults, if any, but no longer by this one.
     set_network(layout, &faults)?;
-    undo(layout, fault)?;
+    undo(layout, fault, &faults)?;
     remember(layout, &faults)
 }
 
@@ -109,7 +112,8 @@ fn possible(layout: &Layout, fault: &Fault) -> Result<()> {
     }
 }
 
-fn bite(layout: &Layout, fault: &Fault) -> Result<()> {
+/// `faults`: all that are in force now, this one among them.
+fn bite(layout: &Layout, fault: &Fault, faults: &[Fault]) -> Result<()> {
     match fault {
         Fault::NodeCrash { node } => crash(layout, *node),
         Fault::NodeFreeze { node } => machine_cgroup(layout, &node.name()).freeze(),
@@ -117,11 +121,9 @@ fn bite(layout: &Layout, fault: &Fault) -> Result<()> {
         | Fault::LinkCut { .. }
         | Fault::ApiCut { .. }
         | Fault::PacketLoss { .. } => Ok(()),
-        Fault::ComponentStop { component } => order(layout, *component, Order::Stop),
-        Fault::ComponentPause { component } => order(layout, *component, Order::Pause),
-        Fault::ComponentSlow { component, milliseconds } => {
-            order(layout, *component, Order::Stutter { milliseconds: *milliseconds })
-        }
+        Fault::ComponentStop { component }
+        | Fault::ComponentPause { component }
+        | Fault::ComponentSlow { component, .. } => give_order(layout, *component, faults),
         Fault::ProcessPause { container, which } => signal(layout, container, which, Signal::SIGSTOP),
         Fault::VolumeFull { volume } => on_disk(layout, volume, |disk| disk.fill()),
         Fault::VolumeFreeze { volume } => on_disk(layout, volume, |disk| disk.freeze()),
@@ -130,7 +132,8 @@ fn bite(layout: &Layout, fault: &Fault) -> Result<()> {
     }
 }
 
-fn undo(layout: &Layout, fault: &Fault) -> Result<()> {
+/// `faults`: those that stay in force.
+fn undo(layout: &Layout, fault: &Fault, faults: &[Fault]) -> Result<()> {
     // What was wrong inside a node that has crashed since went with it.
     if fault.volume().is_some_and(|volume| Machine::find(layout, &volume.node.name()).is_none()) {
         return Ok(());
@@ -144,7 +147,7 @@ fn undo(layout: &Layout, fault: &Fault) -> Result<()> {
         | Fault::PacketLoss { .. } => Ok(()),
         Fault::ComponentStop { component }
         | Fault::ComponentPause { component }
-        | Fault::ComponentSlow { component, .. } => order(layout, *component, Order::Run),
+        | Fault::ComponentSlow { component, .. } => give_order(layout, *component, faults),
         Fault::ProcessPause { container, which } => {
             if container.processes(layout, which).is_empty() {
                 return Ok(());
@@ -226,8 +229,11 @@ fn boot(layout: &Layout, node: Node) -> Result<()> {
     booted.go(layout)
 }
 
-/// Tells the hub's PID 1 what a component should do, and waits until it has obeyed.
-fn order(layout: &Layout, component: HubComponent, order: Order) -> Result<()> {
+/// Tells the hub's PID 1 what a component should do, and waits until it has obeyed. Where several
+/// faults want something of it, the last one has its way.
+fn give_order(layout: &Layout, component: HubComponent, faults: &[Fault]) -> Result<()> {
+    let wanted = faults.iter().rev().filter_map(Fault::order).find(|(meant, _)| *meant == component);
+    let order = wanted.map_or(Order::Run, |(_, order)| order);
     let hub = machine(layout, HUB)?;
     let control = layout.machine(HUB).join("control").join(component.name());
     let draft = control.with_extension("new");

@@ -10,6 +10,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::init::Order;
 use crate::network::{Break, Node};
 use crate::pods::{Container, Which};
 
@@ -212,6 +213,32 @@ impl Fault {
         }
     }
 
+    /// Whether it is still in force after a node has crashed. What stood still there is dead now, and
+    /// its disks are mounted anew when it boots.
+    fn survives_crash_of(&self, crashed: Node) -> bool {
+        match self {
+            Fault::NodeFreeze { node } => *node != crashed,
+            Fault::ProcessPause { container, .. } => container.node != crashed,
+            Fault::VolumeFreeze { volume }
+            | Fault::VolumeReadOnly { volume }
+            | Fault::VolumeIoError { volume } => volume.node != crashed,
+            // A file on the disk, and what is outside of the node.
+            _ => true,
+        }
+    }
+
+    /// What it wants of a component of the control plane.
+    fn order(&self) -> Option<(HubComponent, Order)> {
+        match *self {
+            Fault::ComponentStop { component } => Some((component, Order::Stop)),
+            Fault::ComponentPause { component } => Some((component, Order::Pause)),
+            Fault::ComponentSlow { component, milliseconds } => {
+                Some((component, Order::Stutter { milliseconds }))
+            }
+            _ => None,
+        }
+    }
+
     /// What it means for the network.
     fn breaks(&self) -> Vec<Break> {
         match *self {
@@ -225,6 +252,37 @@ impl Fault {
             Fault::ApiCut { node } => vec![Break::FromApi(node)],
             Fault::PacketLoss { node, percent } => vec![Break::Loss { node, percent }],
             _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u8) -> Node {
+        Node::new(number).unwrap()
+    }
+
+    #[test]
+    fn a_crash_ends_what_was_wrong_inside_the_node_only() {
+        let volume = |node: Node| Volume { node, name: "pvc".into(), claim: "a/b".into() };
+        let frozen = Fault::VolumeFreeze { volume: volume(node(1)) };
+        assert!(!frozen.survives_crash_of(node(1)) && frozen.survives_crash_of(node(2)));
+        assert!(Fault::VolumeFull { volume: volume(node(1)) }.survives_crash_of(node(1)));
+        assert!(Fault::NodeCutOff { node: node(1) }.survives_crash_of(node(1)));
+    }
+
+    #[test]
+    fn a_fault_that_was_written_down_is_read_back_the_same() {
+        let container = Container { node: node(3), pod: "a/b".into(), id: "c".into() };
+        for fault in [
+            Fault::LinkCut { from: node(1), to: node(2), both: false },
+            Fault::ComponentSlow { component: HubComponent::Etcd, milliseconds: 7 },
+            Fault::ProcessPause { container, which: Which::Named("postgres".into()) },
+        ] {
+            let text = serde_json::to_string(&fault).unwrap();
+            assert_eq!(serde_json::from_str::<Fault>(&text).unwrap(), fault, "{text}");
         }
     }
 }
