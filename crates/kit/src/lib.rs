@@ -2,10 +2,12 @@
 //!
 //! The decisions are here as plain values that read no clock and do no IO: what to work on next
 //! ([`queue`]), how long to wait after a failure ([`retry`]), whether an outside system may be asked
-//! again ([`breaker`]), what a condition's transition time is ([`conditions`]). The shells around them
+//! again ([`breaker`]), what a condition's transition time is ([`conditions`]), who is at
+//! work ([`election`]). The shells around them
 //! only gather facts and carry the decisions out.
 
 pub mod breaker;
 pub mod conditions;
+pub mod election;
 pub mod queue;
 pub mod retry;
