@@ -93,6 +93,10 @@ impl Cache {
         Ok(Cache { root })
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }

@@ -52,9 +52,9 @@ impl Cluster {
     /// Builds what is not built, and starts a cluster of so many nodes (3 unless told otherwise).
     /// Where one runs already this does nothing.
     pub async fn up(layout: &Layout, nodes: Option<u8>) -> Result<Cluster> {
-        up::preflight(layout)?;
-        let _held = layout.lock()?;
         let cache = Cache::open()?;
+        up::preflight(&[layout.root(), cache.root()])?;
+        let _held = layout.lock()?;
         let progress = Progress::new(&cache);
         let (programs, store) = up::build(&cache, &progress)?;
         let running = running(layout);
@@ -90,14 +90,8 @@ impl Cluster {
         }
         let client = connect(&layout.kubeconfig()).await?;
         let cluster = Cluster { client, testbed: Some(layout.clone()) };
-        let paused = fault::in_force(layout).iter().any(|fault| {
-            matches!(
-                fault,
-                Fault::ComponentStop { .. } | Fault::ComponentPause { .. } | Fault::ComponentSlow { .. }
-            )
-        });
-        // Somebody wants it silent: then silence is no reason to start anew.
-        if !paused {
+        // Where somebody wants it silent, silence is no reason to start anew.
+        if !fault::in_force(layout).iter().any(|fault| fault.order().is_some()) {
             api_server_ready(&cluster.client, Duration::from_secs(20)).await?;
         }
         Ok(cluster)

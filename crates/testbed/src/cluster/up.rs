@@ -29,15 +29,18 @@ pub(super) struct Made {
 }
 
 /// Refuses what can't work, before anything is touched.
-pub(super) fn preflight(layout: &Layout) -> Result<()> {
+pub(super) fn preflight(folders: &[&Path]) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::Refused(
             "the testbed makes namespaces, mounts and loop devices: run it as root".into(),
         ));
     }
     for hidden in ["/var/lib", "/var/log", "/run"] {
-        if layout.root().starts_with(hidden) {
-            return Err(Error::Refused(format!("{hidden} is a node's own: put the checkout somewhere else")));
+        if let Some(folder) = folders.iter().find(|folder| folder.starts_with(hidden)) {
+            let folder = folder.display();
+            return Err(Error::Refused(format!(
+                "a node has a {hidden} of its own and can't see {folder}: move it"
+            )));
         }
     }
     Ok(())

@@ -228,7 +228,7 @@ impl Fault {
     }
 
     /// What it wants of a component of the control plane.
-    fn order(&self) -> Option<(HubComponent, Order)> {
+    pub(crate) fn order(&self) -> Option<(HubComponent, Order)> {
         match *self {
             Fault::ComponentStop { component } => Some((component, Order::Stop)),
             Fault::ComponentPause { component } => Some((component, Order::Pause)),
