@@ -131,6 +131,14 @@ impl Election {
         matches!(self.role, Role::Leading { until, .. } if now < until)
     }
 
+    /// Until when this one leads, if it does.
+    pub fn leading_until(&self) -> Option<Instant> {
+        match self.role {
+            Role::Leading { until, .. } => Some(until),
+            _ => None,
+        }
+    }
+
     /// When to send the next [`Event::Tick`] at the latest.
     pub fn wake(&self, now: Instant) -> Instant {
         let look = self.next_look.unwrap_or(now).max(now);

@@ -9,5 +9,6 @@
 pub mod breaker;
 pub mod conditions;
 pub mod election;
+pub mod leader;
 pub mod queue;
 pub mod retry;
