@@ -8,6 +8,7 @@
 
 pub mod breaker;
 pub mod conditions;
+pub mod controller;
 pub mod election;
 pub mod leader;
 pub mod queue;
