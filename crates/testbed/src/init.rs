@@ -93,12 +93,15 @@ pub(crate) fn run_as_init(spec_file: &Path) -> Result<()> {
     loop {
         reap(&mut tasks);
         for task in &mut tasks {
-            task.follow_orders(&spec)?;
+            task.follow_orders(&spec);
         }
         let status = Status { components: tasks.iter().map(Task::status).collect() };
         if status.components != told.components {
-            tell(&spec, &status)?;
-            told = status;
+            match tell(&spec, &status) {
+                Ok(()) => told = status,
+                // A full disk, say. If PID 1 ended for it, everything would.
+                Err(error) => eprintln!("{error}"),
+            }
         }
         std::thread::sleep(TICK);
     }
@@ -159,7 +162,7 @@ impl<'a> Task<'a> {
         (self.component.name.clone(), status)
     }
 
-    fn follow_orders(&mut self, spec: &Spec) -> Result<()> {
+    fn follow_orders(&mut self, spec: &Spec) {
         let file = spec.folder.join("control").join(&self.component.name);
         self.order =
             fs::read(file).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
@@ -174,9 +177,8 @@ impl<'a> Task<'a> {
                     self.stand_still(pid, !self.still);
                 }
             }
-            (_, None) => self.start(spec)?,
+            (_, None) => self.start(spec),
         }
-        Ok(())
     }
 
     fn stand_still(&mut self, pid: Pid, still: bool) {
@@ -187,29 +189,35 @@ impl<'a> Task<'a> {
         }
     }
 
-    fn start(&mut self, spec: &Spec) -> Result<()> {
+    fn start(&mut self, spec: &Spec) {
         let awaited = self.component.after.as_ref().is_some_and(|file| !file.exists());
         if awaited || Instant::now() < self.not_before {
-            return Ok(());
+            return;
         }
-        let log = append_to(&spec.logs.join(format!("{}.log", self.component.name)))?;
-        let errors = log.try_clone().during("sharing the log of", &self.component.name)?;
-        let started = Command::new(&self.component.argv[0])
+        match self.spawn(spec) {
+            Ok(pid) => {
+                self.pid = Some(pid);
+                (self.still, self.since) = (false, Instant::now());
+            }
+            Err(error) => self.ended(format!("could not be started: {error}")),
+        }
+    }
+
+    fn spawn(&self, spec: &Spec) -> Result<Pid> {
+        let name = &self.component.name;
+        let log = append_to(&spec.logs.join(format!("{name}.log")))?;
+        let errors = log.try_clone().during("sharing the log of", name)?;
+        let child = Command::new(&self.component.argv[0])
             .args(&self.component.argv[1..])
             .env("PATH", &spec.path)
             .envs(self.component.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
-            .spawn();
-        match started {
-            Ok(child) => {
-                self.pid = i32::try_from(child.id()).ok().map(Pid::from_raw);
-                (self.still, self.since) = (false, Instant::now());
-            }
-            Err(error) => self.ended(format!("could not be started: {error}")),
-        }
-        Ok(())
+            .spawn()
+            .during("starting", name)?;
+        let pid = i32::try_from(child.id()).map_err(std::io::Error::other).during("starting", name)?;
+        Ok(Pid::from_raw(pid))
     }
 
     fn ended(&mut self, how: String) {

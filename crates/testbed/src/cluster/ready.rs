@@ -23,7 +23,8 @@ pub(super) struct Wait<'a> {
 impl Wait<'_> {
     pub(super) async fn for_api_server(&self) -> Result<()> {
         let started = until("the API server", MINUTE, || async {
-            match crash_loop(self.layout, HUB) {
+            // The others end again and again until it is there, as they should.
+            match crash_loop(self.layout, HUB, &["etcd", "kube-apiserver"]) {
                 Some(why) => Look::Never(why),
                 None => look_at_api_server(self.client).await,
             }
@@ -36,7 +37,7 @@ impl Wait<'_> {
         for name in Node::all(count).map(Node::name) {
             let what = format!("{name} to be Ready");
             let ready = until(&what, 2 * MINUTE, || async {
-                match crash_loop(self.layout, &name) {
+                match crash_loop(self.layout, &name, &["containerd", "kubelet"]) {
                     Some(why) => Look::Never(why),
                     None => look_at_node(&nodes, &name).await,
                 }
@@ -111,9 +112,10 @@ async fn look_at_node(nodes: &Api<NodeObject>, name: &str) -> Look<()> {
     }
 }
 
-/// A component that ended so often that it will not come up by itself.
-fn crash_loop(layout: &Layout, machine: &str) -> Option<String> {
+/// One of these components that ended so often that it will not come up by itself.
+fn crash_loop(layout: &Layout, machine: &str, names: &[&str]) -> Option<String> {
     let status = Machine::find(layout, machine)?.status(layout)?;
-    let (name, component) = status.components.iter().find(|(_, component)| component.restarts > 8)?;
+    let ending = status.components.iter().filter(|(name, _)| names.contains(&name.as_str()));
+    let (name, component) = ending.into_iter().find(|(_, component)| component.restarts > 8)?;
     Some(format!("{name} keeps ending ({})", component.last_end))
 }
