@@ -1,0 +1,2 @@
+//! The kinds that people write.
+pub mod value;
