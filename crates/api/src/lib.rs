@@ -1,2 +1,25 @@
-//! The kinds that people write.
+//! The kinds that people write: [`Database`](v1::Database), [`Backup`](v1::Backup) and
+//! [`App`](v1::App), in every version that is served. Nothing here does IO or reads a clock.
+//!
+//! - [`v1`] is how objects are stored, [`v1beta1`] and [`v1alpha1`] are older ways to write a `Database`;
+//! - [`value`] has what the texts in a spec mean: sizes, spans, schedules, versions;
+//! - [`v1::DatabaseSpec::settings`] turns what somebody wrote into what it means;
+//! - [`mod@crds`] and [`policy`] are what a cluster needs to know these kinds, rules included.
+//!
+//! # How bad input is met
+//! First by the schema and its rules, when it is written. What passes them all the same (an object
+//! from before a rule, a text that no pattern can judge) is read without error and refused, field by
+//! field, only when its meaning is asked for: see [`value::Written`].
+
+pub mod crds;
+pub mod policy;
+mod schema;
+pub mod v1;
+pub mod v1alpha1;
+pub mod v1beta1;
 pub mod value;
+
+/// The API group of all kinds.
+pub const GROUP: &str = "keelson.dev";
+
+pub use schema::Rule;

@@ -15,6 +15,7 @@ pub use engine::{Engine, Series};
 pub use retention::{Retention, RetentionError};
 pub use schedule::{Schedule, ScheduleError};
 pub use size::{Size, SizeError};
+pub(crate) use span::SHORT_PATTERN as SHORT_SPAN;
 pub use span::{Span, SpanError};
 pub use version::{Version, VersionError};
 pub use word::WordError;

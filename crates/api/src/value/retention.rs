@@ -45,8 +45,10 @@ impl FromStr for Retention {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let nothing = || RetentionError::Nothing { found: text.to_owned() };
         let number = text.strip_suffix("backups").or_else(|| text.strip_suffix("backup")).unwrap_or(text);
-        let number = if number.len() < text.len() { number.strip_suffix(' ').unwrap_or(number) } else { number };
-        let digits = !number.is_empty() && number.len() <= 5 && number.bytes().all(|byte| byte.is_ascii_digit());
+        let number =
+            if number.len() < text.len() { number.strip_suffix(' ').unwrap_or(number) } else { number };
+        let digits =
+            !number.is_empty() && number.len() <= 5 && number.bytes().all(|byte| byte.is_ascii_digit());
         if let Some(count) = digits.then(|| number.parse().ok()).flatten() {
             return if count == 0 { Err(nothing()) } else { Ok(Retention::Count(count)) };
         }
@@ -88,9 +90,12 @@ mod tests {
 
     #[test]
     fn what_keeps_nothing_is_refused() {
-        for (text, says) in
-            [("0", "keep no backup"), ("0d", "keep no backup"), ("30s", "keep no backup"), ("for ever", "10 backups")]
-        {
+        for (text, says) in [
+            ("0", "keep no backup"),
+            ("0d", "keep no backup"),
+            ("30s", "keep no backup"),
+            ("for ever", "10 backups"),
+        ] {
             let error = text.parse::<Retention>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }

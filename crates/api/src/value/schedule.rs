@@ -33,7 +33,9 @@ pub struct Schedule {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ScheduleError {
     /// Too few or too many fields.
-    #[error("`{found}` has {count} fields: a schedule has five (minute, hour, day of month, month, day of week), such as `0 2 * * *` for every night at two")]
+    #[error(
+        "`{found}` has {count} fields: a schedule has five (minute, hour, day of month, month, day of week), such as `0 2 * * *` for every night at two"
+    )]
     Fields {
         /// What was written.
         found: String,
@@ -55,7 +57,9 @@ pub enum ScheduleError {
         most: u32,
     },
     /// A range that ends before it begins.
-    #[error("{from}-{to} in the {field} field of `{found}` goes backwards: write the smaller number first, or two ranges with a comma")]
+    #[error(
+        "{from}-{to} in the {field} field of `{found}` goes backwards: write the smaller number first, or two ranges with a comma"
+    )]
     Backwards {
         /// What was written.
         found: String,
@@ -67,7 +71,9 @@ pub enum ScheduleError {
         to: u32,
     },
     /// Something that is not a number, range, step or name.
-    #[error("`{part}` in the {field} field of `{found}` can't be read: use *, a number from {least} to {most}, a range such as {least}-{most}, a step such as */2, or a list with commas")]
+    #[error(
+        "`{part}` in the {field} field of `{found}` can't be read: use *, a number from {least} to {most}, a range such as {least}-{most}, a step such as */2, or a list with commas"
+    )]
     Part {
         /// What was written.
         found: String,
@@ -81,7 +87,9 @@ pub enum ScheduleError {
         most: u32,
     },
     /// A word with an `@` that is not known.
-    #[error("`{found}` is not known: use @hourly, @daily, @weekly, @monthly, @yearly or five fields such as `0 2 * * *`")]
+    #[error(
+        "`{found}` is not known: use @hourly, @daily, @weekly, @monthly, @yearly or five fields such as `0 2 * * *`"
+    )]
     Nickname {
         /// What was written.
         found: String,

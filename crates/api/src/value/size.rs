@@ -28,7 +28,9 @@ pub enum SizeError {
         found: String,
     },
     /// A unit that Kubernetes does not know.
-    #[error("`{unit}` in `{found}` is not a unit: use Ki, Mi, Gi, Ti (powers of 1024), k, M, G, T (powers of 1000), m (thousandths) or none")]
+    #[error(
+        "`{unit}` in `{found}` is not a unit: use Ki, Mi, Gi, Ti (powers of 1024), k, M, G, T (powers of 1000), m (thousandths) or none"
+    )]
     Unit {
         /// What was written.
         found: String,
@@ -119,8 +121,7 @@ impl FromStr for Size {
             return Err(not_a_size());
         }
         let worth = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, worth)| *worth);
-        let worth =
-            worth.ok_or_else(|| SizeError::Unit { found: text.to_owned(), unit: unit.to_owned() })?;
+        let worth = worth.ok_or_else(|| SizeError::Unit { found: text.to_owned(), unit: unit.to_owned() })?;
         let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| too_large())?;
         let scale = 10u128.pow(u32::try_from(fraction.len()).map_err(|_| not_a_size())?);
         let milli = digits.checked_mul(worth).ok_or_else(too_large)?.div_ceil(scale);
@@ -165,7 +166,9 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_short() {
-        for (written, shown) in [("1024Mi", "1Gi"), ("1000m", "1"), ("500m", "500m"), ("1.5Gi", "1536Mi"), ("0", "0")] {
+        for (written, shown) in
+            [("1024Mi", "1Gi"), ("1000m", "1"), ("500m", "500m"), ("1.5Gi", "1536Mi"), ("0", "0")]
+        {
             assert_eq!(size(written).to_string(), shown);
         }
     }

@@ -23,13 +23,17 @@ pub struct Span {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpanError {
     /// No number to begin with.
-    #[error("`{found}` is not a length of time: write a whole number and a unit, such as 30d, 12 weeks, 720h or 500ms")]
+    #[error(
+        "`{found}` is not a length of time: write a whole number and a unit, such as 30d, 12 weeks, 720h or 500ms"
+    )]
     NotASpan {
         /// What was written.
         found: String,
     },
     /// A number without unit, or with one that is not a length of time.
-    #[error("`{unit}` in `{found}` is not a unit of time: use ms, s, m (minutes), h, d or w, or their full names")]
+    #[error(
+        "`{unit}` in `{found}` is not a unit of time: use ms, s, m (minutes), h, d or w, or their full names"
+    )]
     Unit {
         /// What was written.
         found: String,

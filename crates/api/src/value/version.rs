@@ -22,7 +22,9 @@ pub struct Version {
 
 /// Text that is no version.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{found}` is not a version: write one to three numbers with dots between them, such as 17, 17.4 or 9.7")]
+#[error(
+    "`{found}` is not a version: write one to three numbers with dots between them, such as 17, 17.4 or 9.7"
+)]
 pub struct VersionError {
     /// What was written.
     pub found: String,
@@ -70,7 +72,8 @@ mod tests {
 
     #[test]
     fn a_version_that_says_more_sorts_after_the_one_that_says_less() {
-        let mut versions = ["18", "17.10", "17", "17.4", "9.7.4"].map(|text| text.parse::<Version>().unwrap());
+        let mut versions =
+            ["18", "17.10", "17", "17.4", "9.7.4"].map(|text| text.parse::<Version>().unwrap());
         versions.sort();
         assert_eq!(versions.map(|version| version.to_string()), ["9.7.4", "17", "17.4", "17.10", "18"]);
     }

@@ -39,6 +39,13 @@ impl<T: FromStr> Written<T> {
     }
 }
 
+impl<T: fmt::Display> Written<T> {
+    /// The text of a value.
+    pub fn of(value: &T) -> Self {
+        Written::new(value.to_string())
+    }
+}
+
 impl<T> From<&str> for Written<T> {
     fn from(text: &str) -> Self {
         Written::new(text)
