@@ -4,6 +4,7 @@
 //! - [`v1`] is how objects are stored, [`v1beta1`] and [`v1alpha1`] are older ways to write a `Database`;
 //! - [`value`] has what the texts in a spec mean: sizes, spans, schedules, versions;
 //! - [`v1::DatabaseSpec::settings`] turns what somebody wrote into what it means;
+//! - [`convert`] turns each version into each other and loses nothing;
 //! - [`mod@crds`] and [`policy`] are what a cluster needs to know these kinds, rules included.
 //!
 //! # How bad input is met
@@ -11,6 +12,7 @@
 //! from before a rule, a text that no pattern can judge) is read without error and refused, field by
 //! field, only when its meaning is asked for: see [`value::Written`].
 
+pub mod convert;
 pub mod crds;
 pub mod policy;
 mod schema;
