@@ -5,7 +5,8 @@
 //! - [`value`] has what the texts in a spec mean: sizes, spans, schedules, versions;
 //! - [`v1::DatabaseSpec::settings`] turns what somebody wrote into what it means;
 //! - [`convert`] turns each version into each other and loses nothing;
-//! - [`mod@crds`] and [`policy`] are what a cluster needs to know these kinds, rules included.
+//! - [`mod@crds`] and [`policy`] are what a cluster needs to know these kinds, rules included;
+//! - [`mod@reference`] writes the field reference from them.
 //!
 //! # How bad input is met
 //! First by the schema and its rules, when it is written. What passes them all the same (an object
@@ -15,6 +16,7 @@
 pub mod convert;
 pub mod crds;
 pub mod policy;
+pub mod reference;
 mod schema;
 pub mod v1;
 pub mod v1alpha1;

@@ -22,7 +22,7 @@ use crate::v1::rules;
 /// The name of the policy and of what puts it in force.
 pub const NAME: &str = "databases.keelson.dev";
 
-/// About `spec.storage`. `variables` are those of [`VARIABLES`].
+/// About `spec.storage`. The policy's `variables` hold its parts, whichever form it has.
 pub const STORAGE: &[Rule] = &[
     Rule {
         rule: "!has(object.spec.storage) || type(object.spec.storage) == string \

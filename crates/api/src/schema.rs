@@ -3,7 +3,7 @@
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
-/// The longest text in a rule's reach: the cost that the API server computes for CEL grows with it.
+/// A DNS label that begins with a letter, as names of ports and services do.
 pub(crate) const LABEL: &str = "^[a-z]([a-z0-9-]*[a-z0-9])?$";
 
 /// A map of short texts, bounded so that rules over it stay cheap.
@@ -28,12 +28,15 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Takes out `nullable`, everywhere. The API server drops a null where none is allowed, so rules and
+/// Takes out `nullable` and the null in lists of words, everywhere. The API server drops a null where none is allowed, so rules and
 /// readers never meet one; where it is allowed it would be kept, and `has()` would be true for it.
 pub(crate) fn drop_nullable(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
             fields.remove("nullable");
+            if let Some(Value::Array(words)) = fields.get_mut("enum") {
+                words.retain(|word| !word.is_null());
+            }
             fields.values_mut().for_each(drop_nullable);
         }
         Value::Array(items) => items.iter_mut().for_each(drop_nullable),

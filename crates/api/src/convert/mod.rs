@@ -148,10 +148,11 @@ fn write_kept(object: &mut Map<String, Value>, kept: Kept) {
     let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     let Value::Object(metadata) = metadata else { return };
     if kept.is_empty() {
-        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
-            if annotations.remove(ANNOTATION).is_some() && annotations.is_empty() {
-                metadata.remove("annotations");
-            }
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations")
+            && annotations.remove(ANNOTATION).is_some()
+            && annotations.is_empty()
+        {
+            metadata.remove("annotations");
         }
         return;
     }

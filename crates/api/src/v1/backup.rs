@@ -21,12 +21,12 @@ use crate::value::{Written, words};
     status = "BackupStatus",
     derive = "PartialEq",
     doc = "One backup of a Database, made on schedule or asked for by creating it.",
-    printcolumn(name = "Database", type_ = "string", json_path = ".spec.database"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Method", type_ = "string", json_path = ".status.method"),
-    printcolumn(name = "Bytes", type_ = "integer", json_path = ".status.storedBytes"),
-    printcolumn(name = "Verified", type_ = "date", json_path = ".status.verified.time"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn = r#"{"name": "Database", "type": "string", "jsonPath": ".spec.database"}"#,
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#,
+    printcolumn = r#"{"name": "Method", "type": "string", "jsonPath": ".status.method"}"#,
+    printcolumn = r#"{"name": "Bytes", "type": "integer", "jsonPath": ".status.storedBytes"}"#,
+    printcolumn = r#"{"name": "Verified", "type": "date", "jsonPath": ".status.verified.time"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = validations(rules::BACKUP)))]

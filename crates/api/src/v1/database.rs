@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::{BackupPolicy, DatabaseStatus, Durability, Failover, Restore, Scheduling, Storage, rules};
-use crate::schema::{texts, validations};
+use crate::schema::validations;
 use crate::value::{Engine, Size, Span, Version, Written, words};
 
 /// What a database should be. Every field can be left out; `{}` is a small PostgreSQL.
@@ -28,13 +28,13 @@ use crate::value::{Engine, Size, Span, Version, Written, words};
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(name = "Engine", type_ = "string", json_path = ".spec.engine"),
-    printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
-    printcolumn(name = "Replicas", type_ = "integer", json_path = ".status.replicas"),
-    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Primary", type_ = "string", json_path = ".status.primary"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn = r#"{"name": "Engine", "type": "string", "jsonPath": ".spec.engine"}"#,
+    printcolumn = r#"{"name": "Version", "type": "string", "jsonPath": ".status.version"}"#,
+    printcolumn = r#"{"name": "Replicas", "type": "integer", "jsonPath": ".status.replicas"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "integer", "jsonPath": ".status.readyReplicas"}"#,
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#,
+    printcolumn = r#"{"name": "Primary", "type": "string", "jsonPath": ".status.primary"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = validations(rules::SPEC)))]
@@ -90,7 +90,7 @@ pub struct DatabaseSpec {
     /// from the instance's memory and cpu. Those that Keelson itself must set are refused.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "parameters")]
-    pub parameters: BTreeMap<String, String>,
+    pub parameters: BTreeMap<String, Written<String>>,
 
     /// How a new major version is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,10 +120,14 @@ pub struct DatabaseSpec {
     pub deletion_policy: Option<Written<DeletionPolicy>>,
 }
 
-fn parameters(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    let mut schema = texts(generator);
-    schema.insert("x-kubernetes-validations".to_owned(), validations(rules::PARAMETERS));
-    schema
+/// Numbers may stand without quotes, as people write them.
+fn parameters(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 64,
+        "additionalProperties": { "x-kubernetes-int-or-string": true, "maxLength": 512 },
+        "x-kubernetes-validations": validations(rules::PARAMETERS)
+    })
 }
 
 words! {

@@ -29,7 +29,8 @@ pub use placement::{Scheduling, Spread};
 pub use repository::{Azure, Folder, Gcs, Repository, S3};
 pub use restore::{Restore, RestoreSource, RestoreTarget};
 pub use settings::{
-    BackupSettings, DEFAULT_STORAGE, DrillSettings, FailoverSettings, FieldError, Settings, StorageSettings,
+    BackupSettings, DEFAULT_STORAGE, DrillSettings, FailoverSettings, FieldError, Moment, RestoreSettings,
+    Settings, StorageSettings,
 };
 pub use status::{BackupSummary, DatabaseStatus, InstanceStatus, Leadership, Phase, Role};
 pub use storage::{Autogrow, Storage, Volume};

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::{
     Autopilot, BackupPolicy, DatabaseSpec, DeletionPolicy, Durability, Failover, Repository, RestoreSource,
-    StandbyPolicy, Storage, SwitchOver, Tier, UpgradeMethod,
+    RestoreTarget, StandbyPolicy, Storage, SwitchOver, Tier, UpgradeMethod,
 };
 use crate::value::{Engine, Retention, Schedule, Size, Span, Version, Written};
 
@@ -40,8 +40,8 @@ pub struct Settings {
     pub storage: StorageSettings,
     /// Backups, if there are to be any.
     pub backup: Option<BackupSettings>,
-    /// Where the first data comes from, and up to which moment in time if that is how it was said.
-    pub restore: Option<(RestoreSource, Option<Timestamp>)>,
+    /// Where the first data comes from, if not from nowhere.
+    pub restore: Option<RestoreSettings>,
     /// What a commit waits for.
     pub durability: Durability,
     /// How another instance takes over.
@@ -69,6 +69,28 @@ pub struct StorageSettings {
     pub class: Option<String>,
     /// How far it may grow by itself, if at all.
     pub autogrow_limit: Option<Size>,
+}
+
+/// Data that exists, up to a moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RestoreSettings {
+    /// What is restored.
+    pub from: RestoreSource,
+    /// Up to where.
+    pub to: Moment,
+}
+
+/// A moment in the past of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Moment {
+    /// The latest there is.
+    Latest,
+    /// A time.
+    Time(Timestamp),
+    /// A place in the log.
+    Lsn(String),
+    /// A point with a name.
+    Name(String),
 }
 
 /// Backups.
@@ -158,13 +180,17 @@ impl DatabaseSpec {
             memory: read.or("resources.memory", &resources.memory, tier.memory()),
             storage: storage(read, self.storage.as_ref()),
             backup: self.backup.as_ref().and_then(|policy| backup(read, policy)),
-            restore: self.restore.as_ref().map(|restore| {
-                let time = restore.to.as_ref().and_then(|to| to.time.as_ref());
-                (restore.from.clone(), read.maybe("restore.to.time", time))
+            restore: self.restore.as_ref().map(|restore| RestoreSettings {
+                from: restore.from.clone(),
+                to: moment(read, restore.to.as_ref()),
             }),
             durability: read.or("durability", &self.durability, default_durability(replicas)),
             failover: failover(read, &self.failover.clone().unwrap_or_default(), replicas),
-            parameters: self.parameters.clone(),
+            parameters: self
+                .parameters
+                .iter()
+                .map(|(name, value)| (name.clone(), value.to_string()))
+                .collect(),
             upgrade_method: read.or("upgrade.method", &upgrade.method, UpgradeMethod::SideBySide),
             switch_over: read.or("upgrade.switchOver", &upgrade.switch_over, SwitchOver::Automatic),
             keep_old_for: read.or("upgrade.keepOldFor", &upgrade.keep_old_for, Span::days(1)),
@@ -203,6 +229,21 @@ fn storage(read: &mut Reader, storage: Option<&Storage>) -> StorageSettings {
         read.refuse("storage.autogrow.limit", format!("{limit} is less than the size, {size}: raise it"));
     }
     StorageSettings { size, class: volume.class.clone(), autogrow_limit }
+}
+
+fn moment(read: &mut Reader, target: Option<&RestoreTarget>) -> Moment {
+    let Some(RestoreTarget { time, lsn, name }) = target else { return Moment::Latest };
+    let said = [
+        read.maybe("restore.to.time", time.as_ref()).map(Moment::Time),
+        lsn.clone().map(Moment::Lsn),
+        name.clone().map(Moment::Name),
+    ];
+    let mut said = said.into_iter().flatten();
+    let moment = said.next().unwrap_or(Moment::Latest);
+    if said.next().is_some() {
+        read.refuse("restore.to", "name at most one moment: time, lsn or name".to_owned());
+    }
+    moment
 }
 
 impl BackupPolicy {
@@ -393,6 +434,28 @@ mod tests {
         assert!(errors(json!({"version": "9.7"}))[0].contains("there is no postgres 9.7: use 14 or newer"));
         assert!(errors(json!({"engine": "mysql", "version": "17"}))[0].contains("use 8.4 or 9.x"));
         assert_eq!(settings(json!({"engine": "mysql"})).version.to_string(), "9.7");
+    }
+
+    #[test]
+    fn numbers_among_the_parameters_need_no_quotes() {
+        let parameters =
+            settings(json!({"parameters": {"max_connections": 500, "work_mem": "64MB"}})).parameters;
+        assert_eq!(parameters["max_connections"], "500");
+        assert_eq!(parameters["work_mem"], "64MB");
+    }
+
+    #[test]
+    fn a_restore_ends_at_one_moment() {
+        let restore =
+            |to| settings(json!({"restore": {"from": {"database": "old"}, "to": to}})).restore.unwrap().to;
+        assert_eq!(restore(json!({})), Moment::Latest);
+        assert_eq!(restore(json!({"lsn": "0/1"})), Moment::Lsn("0/1".into()));
+        let noon = restore(json!({"time": "2026-11-16T12:00:00Z"}));
+        assert_eq!(noon, Moment::Time("2026-11-16T12:00:00Z".parse().unwrap()));
+        let both = json!({"restore": {"from": {"database": "old"}, "to": {"lsn": "0/1", "name": "a"}}});
+        assert!(errors(both)[0].contains("at most one moment"));
+        let never = json!({"restore": {"from": {"database": "old"}, "to": {"time": "yesterday"}}});
+        assert!(errors(never)[0].starts_with("spec.restore.to.time"));
     }
 
     #[test]

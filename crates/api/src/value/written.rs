@@ -15,6 +15,9 @@ use serde_json::Value;
 /// schedule would otherwise stop for every object behind it. The schema is that of `T`, so the API
 /// server refuses most nonsense when it is written; what passes (an older schema, a rule that a
 /// pattern can't state) is found by [`Written::parse`], for that object alone.
+///
+/// That a number is a number and a list a list is left to the schema: the API server stores nothing
+/// else, and a schema never changes the type of a field within a version.
 pub struct Written<T> {
     text: String,
     of: PhantomData<fn() -> T>,
