@@ -1,11 +1,11 @@
-//! Writes what is made from the types: the definitions and the policy under `deploy/crds`, and the field
-//! reference `docs/api.md`. `tests/generated.rs` fails when they are stale.
+//! Writes what is made from the types: the definitions under `deploy/crds`, policy and webhook under
+//! `deploy/admission`, and the field reference `docs/api.md`. `tests/generated.rs` fails when they are stale.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use keelson_api::{crds, policy, reference};
+use keelson_api::{admission, crds, policy, reference};
 use serde::Serialize;
 
 const HEAD: &str = "# Written by `cargo run --package keelson-api --example generate`; do not edit.\n";
@@ -20,7 +20,9 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, Box<dyn Error>> {
         files.push((path.into(), format!("{HEAD}{}", yaml(crd)?)));
     }
     let policies = format!("{HEAD}{}---\n{}", yaml(&policy)?, yaml(&policy::binding())?);
-    files.push(("deploy/crds/keelson.dev.policy.yaml".into(), policies));
+    files.push(("deploy/admission/policy.yaml".into(), policies));
+    let webhook = format!("{HEAD}{}", yaml(&admission::configuration())?);
+    files.push(("deploy/admission/webhook.yaml".into(), webhook));
     files.push(("docs/api.md".into(), reference::markdown(&crds, &policy)?));
     Ok(files)
 }

@@ -5,6 +5,7 @@
 //! - [`value`] has what the texts in a spec mean: sizes, spans, schedules, versions;
 //! - [`v1::DatabaseSpec::settings`] turns what somebody wrote into what it means;
 //! - [`convert`] turns each version into each other and loses nothing;
+//! - [`admission`] says at once what no rule can: that there is no minute 61;
 //! - [`mod@crds`] and [`policy`] are what a cluster needs to know these kinds, rules included;
 //! - [`mod@reference`] writes the field reference from them.
 //!
@@ -13,6 +14,7 @@
 //! from before a rule, a text that no pattern can judge) is read without error and refused, field by
 //! field, only when its meaning is asked for: see [`value::Written`].
 
+pub mod admission;
 pub mod convert;
 pub mod crds;
 pub mod policy;

@@ -1,7 +1,12 @@
 //! Conversion as the API server does it.
 
 use keelson_api::convert::{ANNOTATION, ApiVersion};
-use kube::api::{Patch, PatchParams};
+use keelson_api::v1;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 use crate::plane::{client, create, databases};
@@ -86,5 +91,66 @@ async fn a_list_in_any_version_holds_objects_of_all() {
                 "{version} {name}"
             );
         }
+    }
+}
+
+/// Specs that the API server takes, with any mixture of fields.
+fn any_v1_spec() -> impl Strategy<Value = Value> {
+    use proptest::option::of;
+    let backup = (
+        of(any::<bool>()),
+        of(prop_oneof![Just("0 2 * * *"), Just("@daily"), Just("CRON_TZ=Asia/Tokyo 0 2 * * *")]),
+        of(prop_oneof![Just("30d"), Just("12 weeks"), Just("10 backups")]),
+        of(Just(json!({"s3": {"bucket": "backups"}}))),
+    )
+        .prop_map(|(enabled, schedule, retention, to)| {
+            present(json!({"enabled": enabled, "schedule": schedule, "retention": retention, "to": to}))
+        });
+    let storage = prop_oneof![
+        (1u32..100).prop_map(|size| json!(format!("{size}Gi"))),
+        (1u32..100).prop_map(|size| json!({"size": format!("{size}Gi"), "class": "fast"})),
+    ];
+    let fields = (
+        of(prop_oneof![Just("15"), Just("17.4"), Just("18")]),
+        of(prop_oneof![Just("small"), Just("medium"), Just("large")]),
+        of(1i32..11),
+        of(storage),
+        of(backup),
+        of(Just(json!({"work_mem": "64MB", "max_connections": 300}))),
+        of(prop_oneof![Just("quorum"), Just("async")]),
+    );
+    fields.prop_map(|(version, size, replicas, storage, backup, parameters, durability)| {
+        present(json!({
+            "version": version, "size": size, "replicas": replicas, "storage": storage, "backup": backup,
+            "parameters": parameters, "durability": durability
+        }))
+    })
+}
+
+fn present(mut object: Value) -> Value {
+    object.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    object
+}
+
+#[tokio::test]
+async fn reading_and_writing_back_in_any_version_changes_nothing() {
+    let client = client().await;
+    let mut runner = TestRunner::deterministic();
+    let stored = databases(&client, ApiVersion::V1);
+    for number in 0..40 {
+        let name = format!("generated-{number}");
+        let spec = any_v1_spec().new_tree(&mut runner).unwrap().current();
+        let before = create(&client, ApiVersion::V1, &name, spec.clone()).await;
+        for version in ApiVersion::ALL {
+            let databases = databases(&client, *version);
+            let read = databases.get(&name).await.unwrap();
+            databases.replace(&name, &PostParams::default(), &read).await.unwrap();
+            let after = stored.get(&name).await.unwrap();
+            assert_eq!(after.data, before.data, "{version}");
+            assert_eq!(after.metadata.generation, before.metadata.generation, "{version} {spec}");
+            assert_eq!(after.metadata.annotations, before.metadata.annotations, "{version}");
+        }
+        let typed = Api::<v1::Database>::default_namespaced(client.clone()).get(&name).await.unwrap();
+        typed.spec.settings().unwrap_or_else(|errors| panic!("{errors:?}"));
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, WebhookClientConfig,
 };
 use keelson_api::convert::ApiVersion;
-use keelson_api::{crds, policy};
+use keelson_api::{admission, crds, policy};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ async fn install(client: &Client) {
         if let Some(webhook) = crd.spec.conversion.as_mut().and_then(|conversion| conversion.webhook.as_mut())
         {
             webhook.client_config = Some(WebhookClientConfig {
-                url: Some(url.clone()),
+                url: Some(format!("{url}{}", crds::CONVERT_PATH)),
                 ca_bundle: Some(ByteString(certificate.clone().into_bytes())),
                 service: None,
             });
@@ -61,8 +61,16 @@ async fn install(client: &Client) {
     policies.patch(policy::NAME, &PatchParams::apply(APPLY), &Patch::Apply(policy::policy())).await.unwrap();
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
     bindings.patch(policy::NAME, &PatchParams::apply(APPLY), &Patch::Apply(policy::binding())).await.unwrap();
-    let client = &client;
-    until("every kind is served and the policy is in force", DEADLINE, || async move {
+    let mut configuration = admission::configuration();
+    for webhook in configuration.webhooks.iter_mut().flatten() {
+        webhook.client_config.url = Some(format!("{url}{}", admission::VALIDATE_PATH));
+        webhook.client_config.ca_bundle = Some(ByteString(certificate.clone().into_bytes()));
+        webhook.client_config.service = None;
+    }
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let patch = Patch::Apply(&configuration);
+    configurations.patch(policy::NAME, &PatchParams::apply(APPLY), &patch).await.unwrap();
+    until("every kind is served, and policy and webhook are in force", DEADLINE, || async move {
         for kind in ["Backup", "App"] {
             if let Err(error) = api(client, kind, "v1").list(&Default::default()).await {
                 return Look::NotYet(error.to_string());
@@ -73,10 +81,16 @@ async fn install(client: &Client) {
                 return Look::NotYet(error.to_string());
             }
         }
-        match try_create(client, "Database", json!({"storage": 5})).await {
-            Err(Error::Api(status)) if status.message.contains("storage is a size") => Look::There(()),
-            other => Look::NotYet(format!("{other:?}")),
+        for (wrong, says) in [
+            (json!({"storage": {"weight": "5kg"}}), "storage is a size"),
+            (json!({"backup": {"schedule": "61 * * * *"}}), "61 in the minute field"),
+        ] {
+            match try_create(client, "Database", wrong).await {
+                Err(Error::Api(status)) if status.message.contains(says) => {}
+                other => return Look::NotYet(format!("{other:?}")),
+            }
         }
+        Look::There(())
     })
     .await
     .unwrap();

@@ -1,8 +1,10 @@
-//! A conversion webhook of the smallest kind: TLS on loopback, one request a connection.
+//! A webhook server of the smallest kind: TLS on loopback, one request a connection.
 
 use std::io;
 use std::sync::Arc;
 
+use keelson_api::crds::CONVERT_PATH;
+use keelson_api::{admission, convert};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,7 +25,7 @@ pub async fn serve() -> (String, String) {
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://{}{}", listener.local_addr().unwrap(), keelson_api::crds::CONVERT_PATH);
+    let url = format!("https://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(answer(acceptor.clone(), stream));
@@ -44,7 +46,8 @@ async fn answer(acceptor: TlsAcceptor, stream: TcpStream) -> io::Result<()> {
         }
     };
     let review: Value = serde_json::from_slice(body)?;
-    let answer = keelson_api::convert::review(review).to_string();
+    let convert = bytes.starts_with(format!("POST {CONVERT_PATH}").as_bytes());
+    let answer = if convert { convert::review(review) } else { admission::review(&review) }.to_string();
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length:";
     stream.write_all(format!("{head} {}\r\n\r\n{answer}", answer.len()).as_bytes()).await?;
     stream.shutdown().await
