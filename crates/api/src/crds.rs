@@ -33,7 +33,9 @@ pub enum CrdError {
 
 /// All definitions: `Database` with its three versions, `Backup` and `App`.
 pub fn crds() -> Result<Vec<CustomResourceDefinition>, CrdError> {
-    Ok(vec![database()?, finish(v1::Backup::crd(), &[])?, finish(v1::App::crd(), rules::NAME)?])
+    let backup = finish(v1::Backup::crd(), |_| Vec::new())?;
+    let app = finish(v1::App::crd(), |_| rules::NAME.to_vec())?;
+    Ok(vec![database()?, backup, app])
 }
 
 /// `Database`, stored as `v1` and converted by the webhook, which is found once its `caBundle` is known.
@@ -55,12 +57,20 @@ pub fn database() -> Result<CustomResourceDefinition, CrdError> {
             conversion_review_versions: vec!["v1".to_owned()],
         }),
     });
-    finish(crd, rules::NAME)
+    // The other versions can't see all that these rules speak of; the policy stands in for them.
+    finish(crd, |version| match version {
+        "v1" => [rules::NAME, rules::DATABASE].concat(),
+        _ => rules::NAME.to_vec(),
+    })
 }
 
 /// What the derive can't say: rules on the whole object, and no nulls.
-fn finish(mut crd: CustomResourceDefinition, root: &[Rule]) -> Result<CustomResourceDefinition, CrdError> {
+fn finish(
+    mut crd: CustomResourceDefinition,
+    rules_of: impl Fn(&str) -> Vec<Rule>,
+) -> Result<CustomResourceDefinition, CrdError> {
     for version in &mut crd.spec.versions {
+        let rules = rules_of(&version.name);
         let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut())
         else {
             continue;
@@ -68,9 +78,9 @@ fn finish(mut crd: CustomResourceDefinition, root: &[Rule]) -> Result<CustomReso
         let mut value = serde_json::to_value(&*schema)?;
         drop_nullable(&mut value);
         if let Value::Object(fields) = &mut value
-            && !root.is_empty()
+            && !rules.is_empty()
         {
-            fields.insert("x-kubernetes-validations".to_owned(), validations(root));
+            fields.insert("x-kubernetes-validations".to_owned(), validations(&rules));
         }
         *schema = serde_json::from_value(value)?;
     }

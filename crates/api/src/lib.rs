@@ -13,6 +13,22 @@
 //! First by the schema and its rules, when it is written. What passes them all the same (an object
 //! from before a rule, a text that no pattern can judge) is read without error and refused, field by
 //! field, only when its meaning is asked for: see [`value::Written`].
+//!
+//! ```
+//! use keelson_api::v1::DatabaseSpec;
+//!
+//! let spec: DatabaseSpec = serde_json::from_str(r#"{"size": "large", "storage": "50Gi"}"#)?;
+//! let settings = spec.settings().map_err(|errors| format!("{errors:?}"))?;
+//! assert_eq!((settings.replicas, settings.memory.to_string().as_str()), (3, "2Gi"));
+//!
+//! let spec: DatabaseSpec = serde_json::from_str(r#"{"backup": {"schedule": "61 * * * *"}}"#)?;
+//! let errors = spec.settings().unwrap_err();
+//! assert_eq!(
+//!     errors[0].to_string(),
+//!     "spec.backup.schedule: 61 in the minute field of `61 * * * *` is out of range: it goes from 0 to 59"
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod admission;
 pub mod convert;

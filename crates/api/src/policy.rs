@@ -125,7 +125,8 @@ pub fn binding() -> ValidatingAdmissionPolicyBinding {
 }
 
 fn validations() -> Vec<Validation> {
-    let of_the_spec = rules::SPEC.iter().map(|rule| (in_policy(rule.rule), rule.message));
+    let of_the_spec = rules::SPEC.iter().map(|rule| (in_policy(rule.rule, ".spec"), rule.message));
+    let of_the_whole = rules::DATABASE.iter().map(|rule| (in_policy(rule.rule, ""), rule.message));
     let of_storage = STORAGE.iter().map(|rule| (rule.rule.to_owned(), rule.message));
     let validation = |(expression, message): (String, &str)| Validation {
         expression,
@@ -133,24 +134,28 @@ fn validations() -> Vec<Validation> {
         reason: Some("Invalid".to_owned()),
         ..Validation::default()
     };
-    of_storage.chain(of_the_spec).map(validation).collect()
+    of_storage.chain(of_the_spec).chain(of_the_whole).map(validation).collect()
 }
 
-/// A rule on the spec in the words of a policy.
-fn in_policy(rule: &str) -> String {
-    let translated = rule.replace("oldSelf.", "oldObject.spec.").replace("self.", "object.spec.");
+/// A rule on a part of the object, in the words of a policy.
+fn in_policy(rule: &str, part: &str) -> String {
+    let translated = rule.replace("oldSelf.", &format!("oldObject{part}."));
+    let translated = translated.replace("self.", &format!("object{part}."));
     if rule.contains("oldSelf") { format!("oldObject == null || ({translated})") } else { translated }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::v1::rules::SPEC;
 
     #[test]
-    fn every_rule_on_the_spec_is_translated_whole() {
-        for rule in SPEC {
-            let translated = in_policy(rule.rule);
+    fn every_rule_is_translated_whole() {
+        for (rule, part) in rules::SPEC
+            .iter()
+            .map(|rule| (rule, ".spec"))
+            .chain(rules::DATABASE.iter().map(|rule| (rule, "")))
+        {
+            let translated = in_policy(rule.rule, part);
             assert!(!translated.contains("self") && !translated.contains("Self"), "{translated}");
         }
     }

@@ -44,9 +44,9 @@ pub struct DatabaseSpec {
     #[schemars(extend("default" = "postgres"))]
     pub engine: Option<Written<Engine>>,
 
-    /// The version, such as `17`, `17.4` or `9.7`; without it, the one that this release of Keelson
-    /// prefers (PostgreSQL 17, MySQL 9.7). `17` follows the newest 17. A higher major version is an
-    /// upgrade; there is no way down.
+    /// The version, such as `17`, `17.4` or `9.7`; without it, the one that Keelson prefers when the
+    /// database is created (PostgreSQL 17, MySQL 9.7). `17` follows the newest 17. A higher major version
+    /// is an upgrade; once it runs, there is no way down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<Written<Version>>,
 

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::schema::conditions;
-use crate::value::{Written, words};
+use crate::value::{Version, Written, words};
 
 /// What is known of a database.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -28,7 +28,7 @@ pub struct DatabaseStatus {
     pub endpoint: Option<String>,
     /// The version that runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
+    pub version: Option<Written<Version>>,
     /// The label selector of its pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,

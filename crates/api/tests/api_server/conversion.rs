@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use crate::plane::{client, create, databases};
+use crate::plane::{client, create, databases, object};
 
 #[tokio::test]
 async fn what_people_have_written_works_in_its_version_and_is_seen_in_all() {
@@ -76,6 +76,26 @@ async fn a_change_in_an_old_version_leaves_what_that_version_cannot_say() {
     assert_eq!(stored.data["spec"], expected);
     assert_eq!(stored.metadata.annotations, None);
     assert_eq!(alpha.get("travels").await.unwrap().data["spec"]["replicas"], 2);
+}
+
+#[tokio::test]
+async fn server_side_apply_in_an_old_version_sets_and_takes_away() {
+    let client = client().await;
+    let beta = databases(&client, ApiVersion::V1Beta1);
+    let stored = databases(&client, ApiVersion::V1);
+    let apply = async |spec: Value| {
+        let object = object("Database", "v1beta1", "applied", spec);
+        beta.patch("applied", &PatchParams::apply("somebody"), &Patch::Apply(&object)).await.unwrap()
+    };
+    apply(json!({"version": "17", "backup_enabled": true, "backup_schedule": "0 2 * * *"})).await;
+    let patch = Patch::Merge(json!({"spec": {"storage": "20Gi"}}));
+    stored.patch("applied", &PatchParams::default(), &patch).await.unwrap();
+    apply(json!({"version": "17", "backup_enabled": true})).await;
+    let spec = stored.get("applied").await.unwrap().data["spec"].clone();
+    let expected = json!({
+        "engine": "postgres", "version": "17", "storage": "20Gi", "backup": {"enabled": true}
+    });
+    assert_eq!(spec, expected);
 }
 
 #[tokio::test]
