@@ -145,10 +145,9 @@ fn read_kept(object: &Map<String, Value>) -> Kept {
 
 /// Writes them back, and leaves no trace if there are none.
 fn write_kept(object: &mut Map<String, Value>, kept: Kept) {
-    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-    let Value::Object(metadata) = metadata else { return };
     if kept.is_empty() {
-        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations")
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata")
+            && let Some(Value::Object(annotations)) = metadata.get_mut("annotations")
             && annotations.remove(ANNOTATION).is_some()
             && annotations.is_empty()
         {
@@ -156,6 +155,8 @@ fn write_kept(object: &mut Map<String, Value>, kept: Kept) {
         }
         return;
     }
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    let Value::Object(metadata) = metadata else { return };
     let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
     if !annotations.is_object() {
         *annotations = Value::Object(Map::new());

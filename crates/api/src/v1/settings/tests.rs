@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::v1::Database;
 
 fn spec(value: serde_json::Value) -> DatabaseSpec {
     serde_json::from_value(value).unwrap()
@@ -119,4 +120,28 @@ fn a_restore_ends_at_one_moment() {
 #[test]
 fn storage_of_another_kind_is_refused_not_lost() {
     assert!(errors(json!({"storage": 50}))[0].contains("a size such as 50Gi"));
+}
+
+#[test]
+fn an_object_that_means_nothing_disturbs_no_other() {
+    let object = |name: &str, spec: serde_json::Value, status: serde_json::Value| {
+        json!({
+            "apiVersion": "keelson.dev/v1", "kind": "Database", "metadata": {"name": name},
+            "spec": spec, "status": status
+        })
+    };
+    let nonsense = json!({
+        "engine": "abacus", "version": "one", "size": 5, "storage": [1], "durability": {"a": "b"},
+        "backup": {"schedule": "sometimes", "retention": -1}, "failover": {"ttl": "soon"}, "later": true
+    });
+    let list: kube::core::ObjectList<Database> = serde_json::from_value(json!({
+        "apiVersion": "keelson.dev/v1", "kind": "DatabaseList", "metadata": {},
+        "items": [
+            object("bad", nonsense, json!({"phase": "Levitating", "instances": [{"name": "a", "role": "jester"}]})),
+            object("good", json!({"replicas": 2}), json!({"phase": "Running"})),
+        ]
+    }))
+    .unwrap();
+    assert!(list.items[0].spec.settings().unwrap_err().len() >= 7);
+    assert_eq!(list.items[1].spec.settings().unwrap().replicas, 2);
 }
