@@ -9,7 +9,7 @@ use kube::core::crd::merge_crds;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::schema::{Rule, drop_nullable, validations};
+use crate::schema::{Rule, drop_nullable, join_lines, validations};
 use crate::v1::rules;
 use crate::{v1, v1alpha1, v1beta1};
 
@@ -64,7 +64,7 @@ pub fn database() -> Result<CustomResourceDefinition, CrdError> {
     })
 }
 
-/// What the derive can't say: rules on the whole object, and no nulls.
+/// What the derive can't say: rules on the whole object, no nulls, whole sentences.
 fn finish(
     mut crd: CustomResourceDefinition,
     rules_of: impl Fn(&str) -> Vec<Rule>,
@@ -77,6 +77,7 @@ fn finish(
         };
         let mut value = serde_json::to_value(&*schema)?;
         drop_nullable(&mut value);
+        join_lines(&mut value);
         if let Value::Object(fields) = &mut value
             && !rules.is_empty()
         {
@@ -85,4 +86,66 @@ fn finish(
         *schema = serde_json::from_value(value)?;
     }
     Ok(crd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(schema: &Value, found: &mut Vec<String>) {
+        if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+            found.extend(words.iter().map(|word| word.as_str().unwrap_or_default().to_owned()));
+        }
+        let parts = schema.as_object().map(|fields| fields.values()).into_iter().flatten();
+        parts.chain(schema.as_array().into_iter().flatten()).for_each(|part| words(part, found));
+    }
+
+    #[test]
+    fn no_word_is_a_truth_value_in_yaml() {
+        // `autopilot: off`, without quotes, would reach the API server as `false`.
+        let mut found = Vec::new();
+        words(&serde_json::to_value(crds().unwrap()).unwrap(), &mut found);
+        assert!(found.contains(&"postgres".to_owned()) && found.contains(&"Retain".to_owned()));
+        let truth = ["", "y", "n", "yes", "no", "on", "off", "true", "false", "null", "~"];
+        found.retain(|word| truth.contains(&word.to_lowercase().as_str()));
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn the_stored_version_is_v1_and_the_oldest_is_deprecated() {
+        let crd = database().unwrap();
+        let versions: Vec<_> = crd
+            .spec
+            .versions
+            .iter()
+            .map(|version| (version.name.as_str(), version.storage, version.deprecated.unwrap_or_default()))
+            .collect();
+        assert_eq!(versions, [("v1", true, false), ("v1beta1", false, false), ("v1alpha1", false, true)]);
+    }
+
+    #[test]
+    fn every_field_of_ours_is_explained_and_none_is_nullable() {
+        fn unexplained(path: &str, schema: &Value, found: &mut Vec<String>) {
+            assert!(schema.get("nullable").is_none(), "{path}");
+            for (name, field) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                let path = format!("{path}.{name}");
+                if field.get("description").is_none() {
+                    found.push(path.clone());
+                }
+                unexplained(&path, field, found);
+                unexplained(&path, field.get("items").unwrap_or(&Value::Null), found);
+            }
+        }
+        for crd in crds().unwrap() {
+            for version in crd.spec.versions {
+                let schema = serde_json::to_value(version.schema).unwrap();
+                let properties = &schema["openAPIV3Schema"]["properties"];
+                let mut found = Vec::new();
+                for part in ["spec", "status"] {
+                    unexplained(part, &properties[part], &mut found);
+                }
+                assert_eq!(found, [""; 0], "{} {}", crd.spec.names.kind, version.name);
+            }
+        }
+    }
 }

@@ -28,6 +28,27 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Joins the lines of every description: they are broken where the source is, and `kubectl explain` breaks
+/// them again.
+pub(crate) fn join_lines(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(text) if name == "description" => {
+                        let paragraphs: Vec<String> =
+                            text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect();
+                        *text = paragraphs.join("\n\n");
+                    }
+                    value => join_lines(value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(join_lines),
+        _ => {}
+    }
+}
+
 /// Takes out `nullable` and the null in lists of words, everywhere. The API server drops a null where none is allowed, so rules and
 /// readers never meet one; where it is allowed it would be kept, and `has()` would be true for it.
 pub(crate) fn drop_nullable(schema: &mut Value) {

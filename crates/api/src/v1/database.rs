@@ -87,7 +87,8 @@ pub struct DatabaseSpec {
     pub failover: Option<Failover>,
 
     /// Settings of the database program by name, such as `work_mem: 64MB`. What is not named is derived
-    /// from the instance's memory and cpu. Those that Keelson itself must set are refused.
+    /// from the instance's memory and cpu. Those that Keelson itself must set are refused. `"on"` and
+    /// `"off"` need their quotes, or YAML takes them for truth values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "parameters")]
     pub parameters: BTreeMap<String, Written<String>>,
@@ -96,7 +97,7 @@ pub struct DatabaseSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Upgrade>,
 
-    /// Whether Keelson looks for better settings: `off` (the default), `advise` (it says so in the status)
+    /// Whether Keelson looks for better settings: `none` (the default), `advise` (it says so in the status)
     /// or `act` (it applies them, and takes them back if they do not help).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autopilot: Option<Written<Autopilot>>,
@@ -225,7 +226,7 @@ words! {
     /// What Keelson may do to settings by itself.
     Autopilot, "autopilot mode" {
         /// Nothing.
-        Off = "off",
+        None = "none",
         /// Say what would help.
         Advise = "advise",
         /// Do it, and undo it when it does not help.

@@ -195,7 +195,7 @@ impl DatabaseSpec {
             upgrade_method: read.or("upgrade.method", &upgrade.method, UpgradeMethod::SideBySide),
             switch_over: read.or("upgrade.switchOver", &upgrade.switch_over, SwitchOver::Automatic),
             keep_old_for: read.or("upgrade.keepOldFor", &upgrade.keep_old_for, Span::days(1)),
-            autopilot: read.or("autopilot", &self.autopilot, Autopilot::Off),
+            autopilot: read.or("autopilot", &self.autopilot, Autopilot::None),
             deletion_policy: read.or("deletionPolicy", &self.deletion_policy, DeletionPolicy::Retain),
         }
     }
