@@ -34,6 +34,10 @@ lint: tools ## Check format, lints and documentation
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --quiet
 
+.PHONY: generate
+generate: tools ## Write what is generated from the types: definitions, admission rules, field reference
+	cargo run --locked --package keelson-api --example generate
+
 .PHONY: format
 format: ## Format the code
 	cargo fmt --all

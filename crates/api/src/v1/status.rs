@@ -1,0 +1,166 @@
+//! What is known of a database. The operator alone writes it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema::conditions;
+use crate::value::{Version, Written, words};
+
+/// What is known of a database.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DatabaseStatus {
+    /// Where it stands, in one word. The conditions say more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Written<Phase>>,
+    /// How many instances there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// How many of them are ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_replicas: Option<i32>,
+    /// The instance that takes writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary: Option<String>,
+    /// Host and port to write to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The version that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<Written<Version>>,
+    /// The label selector of its pods, for the scale subresource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// The generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`, `Progressing`, `Degraded` and more, each with a reason to look up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+    /// A row an instance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 32),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub instances: Vec<InstanceStatus>,
+    /// The last leaderships, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub leaderships: Vec<Leadership>,
+    /// What there is to restore from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupSummary>,
+}
+
+words! {
+    /// Where a database stands, in one word.
+    Phase, "phase" {
+        /// Nothing has been done yet.
+        Pending = "Pending",
+        /// Its parts are being made.
+        Creating = "Creating",
+        /// It serves, as asked.
+        Running = "Running",
+        /// Instances come or go.
+        Scaling = "Scaling",
+        /// Another version, or other settings, are being rolled out.
+        Upgrading = "Upgrading",
+        /// Data is being brought back.
+        Restoring = "Restoring",
+        /// It serves, but not all is as asked.
+        Degraded = "Degraded",
+        /// It does not serve, and a person is needed.
+        Failed = "Failed",
+        /// It is being removed.
+        Deleting = "Deleting",
+    }
+}
+
+words! {
+    /// What an instance does.
+    Role, "role" {
+        /// It takes writes.
+        Primary = "primary",
+        /// It follows, and commits wait for it.
+        Synchronous = "synchronous",
+        /// It follows.
+        Replica = "replica",
+        /// It is being made, or made again.
+        Joining = "joining",
+        /// Nothing is known of it.
+        Unknown = "unknown",
+    }
+}
+
+/// An instance.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceStatus {
+    /// Its pod's name.
+    #[schemars(length(max = 63))]
+    pub name: String,
+    /// What it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Written<Role>>,
+    /// How many bytes of log it lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_bytes: Option<i64>,
+    /// The timeline that it is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<i64>,
+    /// Whether it serves.
+    #[serde(default)]
+    pub ready: bool,
+}
+
+/// A time during which one instance was primary.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Leadership {
+    /// The instance.
+    pub who: String,
+    /// When it began.
+    pub since: Time,
+    /// Why it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// For how many milliseconds nobody took writes before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap_millis: Option<i64>,
+    /// How many bytes of the previous primary's log it lacked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_bytes: Option<i64>,
+}
+
+/// What there is to restore from.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupSummary {
+    /// The newest complete Backup, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_backup: Option<String>,
+    /// When it was complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_backup_time: Option<Time>,
+    /// The first moment that can be restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_recoverable: Option<Time>,
+    /// The last moment that can be restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_recoverable: Option<Time>,
+    /// How many bytes of log wait to be sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive_lag_bytes: Option<i64>,
+    /// When a rehearsed restore last succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_drill: Option<Time>,
+    /// How many seconds that took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_drill_seconds: Option<i64>,
+    /// When the next backup is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_backup: Option<Time>,
+}
