@@ -352,7 +352,7 @@ mod tests {
     fn a_schedule_fires_once_when_clocks_change() {
         // On 29 March 2026 Berlin has no 02:30; on 25 October it has two.
         let nightly = Schedule::in_zone("30 2 * * *", Some("Europe/Berlin")).unwrap();
-        for day in ["2026-03-28", "2026-10-24"] {
+        for (day, first) in [("2026-03-28", "2026-03-29T01:00:00Z"), ("2026-10-24", "2026-10-25T00:30:00Z")] {
             let mut moment = at(&format!("{day}T12:00:00Z"));
             let end = moment + jiff::SignedDuration::from_hours(72);
             let mut fired = Vec::new();
@@ -361,6 +361,7 @@ mod tests {
                 moment = next;
             }
             assert_eq!(fired.len(), 3, "{day}: {fired:?}");
+            assert_eq!(fired[0], at(first), "right after the gap, or at the first of the two");
         }
     }
 
