@@ -1,6 +1,6 @@
 //! Working only while leading: the shell around [`crate::election`].
 //!
-//! ```ignore
+//! ```text
 //! Leader::new(client, "keelson-system", "keelson-operator", identity)
 //!     .run(shutdown, |term| controllers(term))
 //!     .await?;
