@@ -13,3 +13,4 @@ pub mod election;
 pub mod leader;
 pub mod queue;
 pub mod retry;
+pub mod serve;
