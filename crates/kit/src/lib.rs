@@ -6,11 +6,14 @@
 //! work ([`election`]). The shells around them
 //! only gather facts and carry the decisions out.
 
+pub mod admin;
 pub mod breaker;
 pub mod conditions;
 pub mod controller;
 pub mod election;
+pub mod health;
 pub mod leader;
 pub mod queue;
 pub mod retry;
 pub mod serve;
+pub mod telemetry;
