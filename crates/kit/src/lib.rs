@@ -6,6 +6,7 @@
 //! work ([`election`]). The shells around them
 //! only gather facts and carry the decisions out.
 
+pub mod admin;
 pub mod breaker;
 pub mod client;
 pub mod conditions;
