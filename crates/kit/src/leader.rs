@@ -20,7 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::election::{Action, Election, Event, Lease, Timing};
 
@@ -140,7 +140,8 @@ impl Leader {
         let mut stop = std::pin::pin!(stop);
         let mut stopping = false;
         let mut term = Term::new();
-        let mut working: Option<JoinHandle<()>> = None;
+        // Dropped with this, however that comes.
+        let mut working = JoinSet::new();
         let mut again = None;
         loop {
             let now = Instant::now();
@@ -148,8 +149,8 @@ impl Leader {
             let wake = tokio::time::Instant::from_std(election.wake(now));
             let event = tokio::select! {
                 Some(event) = answered.recv() => event,
-                () = ended(&mut working) => {
-                    working = None;
+                // Whether it returned or panicked, it is over.
+                Some(_) = working.join_next() => {
                     if !stopping {
                         tracing::error!("the work has ended by itself, and is begun again");
                         again = Some(tokio::time::Instant::now() + self.timing.look);
@@ -159,7 +160,7 @@ impl Leader {
                 () = until(again) => {
                     again = None;
                     if election.leads(Instant::now()) && !stopping {
-                        working = Some(tokio::spawn(work(term.clone())));
+                        working.spawn(work(term.clone()));
                     }
                     continue;
                 }
@@ -177,19 +178,14 @@ impl Leader {
                     Action::Work => {
                         term = Term::new();
                         election.leading_until().into_iter().for_each(|until| term.set(until));
-                        working = Some(tokio::spawn(work(term.clone())));
+                        working.spawn(work(term.clone()));
                     }
                     Action::Halt => {
                         term.end();
                         again = None;
-                        let ending = working.take();
-                        let answers = answers.clone();
+                        let (mut ending, answers) = (std::mem::take(&mut working), answers.clone());
                         tokio::spawn(async move {
-                            if let Some(task) = ending {
-                                task.abort();
-                                // Cancelled, ended or panicked: over in any case.
-                                let _ = task.await;
-                            }
+                            ending.shutdown().await;
                             let _ = answers.send(Event::WorkEnded).await;
                         });
                     }
@@ -263,15 +259,6 @@ impl Leader {
             let version = written.ok()?.metadata.resource_version?;
             Some(Event::Written { version, sent })
         }
-    }
-}
-
-/// When the work has ended; never, where there is none.
-async fn ended(working: &mut Option<JoinHandle<()>>) {
-    match working {
-        // Whether it returned or panicked, it is over; a panic has been told of already.
-        Some(task) => drop(task.await),
-        None => std::future::pending().await,
     }
 }
 
