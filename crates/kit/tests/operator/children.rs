@@ -108,6 +108,7 @@ async fn what_somebody_changes_or_removes_is_repaired_and_what_they_add_stays() 
     world.says("hello", "Hello, world!").await;
 
     // Somebody else's field alone is nobody's business.
+    stays_quiet(&operator).await;
     let quiet = operator.rounds();
     let beside = json!({"data": {"more": "of theirs"}});
     world.config_maps().patch("hello", &PatchParams::default(), &Patch::Merge(&beside)).await.unwrap();
@@ -148,7 +149,8 @@ async fn an_object_of_that_name_that_is_somebody_elses_is_left_alone_and_said() 
         assert_eq!(found.metadata.owner_references, None);
         assert_eq!(found.metadata.labels, None);
         assert_eq!(found.data.unwrap().len(), 1, "{name}");
-        // Out of the way, it is made anew without anybody asking.
+        stays_quiet(&operator).await;
+        // Out of the way, it is made anew.
         world.config_maps().delete(name, &DeleteParams::default()).await.unwrap();
         world.change(name, "friend").await;
         world.says(name, "Hello, friend!").await;
