@@ -5,6 +5,14 @@
 //! again ([`breaker`]), what a condition's transition time is ([`conditions`]), who is at
 //! work ([`election`]). The shells around them
 //! only gather facts and carry the decisions out.
+//!
+//! What an operator tells about itself is in [`telemetry`] and [`health`], and served by [`admin`].
+//!
+//! # Features
+//!
+//! - `otel`, off unless asked for so that the kit stays light: traces are sent to an OpenTelemetry
+//!   collector (OTLP over HTTP). Without it there are logs and metrics, and a setting that asks for
+//!   traces is answered with a warning.
 
 pub mod admin;
 pub mod breaker;
