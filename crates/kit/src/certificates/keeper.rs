@@ -4,8 +4,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
@@ -214,31 +212,42 @@ impl Keeper {
 
     /// Compares the targets with what they are to carry, writes what differs, and says how it was.
     async fn inject(&self, read: Vec<Looked>, state: &State<Signed>) -> Vec<Sighting> {
-        let bundle = BASE64_STANDARD.encode(state.bundle());
-        let (mut sightings, mut troubles) = (Vec::new(), Vec::new());
+        let (bundle, serving) = (state.bundle(), &state.serving.authority.certificate);
+        let (mut sightings, mut troubles, mut distrust) = (Vec::new(), Vec::new(), Vec::new());
         for (target, read) in self.targets.iter().zip(read) {
-            let (sighting, trouble) = match read {
-                Err(error) => (Sighting::Unknown, Some(error.to_string())),
-                Ok(None) => (Sighting::Idle, Some(format!("{target} does not exist"))),
-                Ok(Some(object)) => match target.compare(&object, &bundle) {
-                    Found::Idle => (Sighting::Idle, Some(format!("{target} names no webhook"))),
-                    Found::Carries => {
-                        (Sighting::Carries(object.metadata.generation.unwrap_or_default()), None)
+            let sighting = match read {
+                Err(error) => {
+                    troubles.push(error.to_string());
+                    Sighting::Unknown
+                }
+                Ok(None) => {
+                    troubles.push(format!("{target} does not exist"));
+                    Sighting::Idle
+                }
+                Ok(Some(object)) => match target.compare(&object, &bundle, serving) {
+                    Found::Idle => {
+                        troubles.push(format!("{target} names no webhook"));
+                        Sighting::Idle
                     }
-                    Found::Lacks(patch) => {
-                        let written = self.write(target, patch).await;
-                        (Sighting::Lacks, written.err().map(|error| error.to_string()))
+                    Found::Carries => Sighting::Carries(object.metadata.generation.unwrap_or_default()),
+                    Found::Lacks { patch, trusts } => {
+                        if let Err(error) = self.write(target, patch).await {
+                            distrust.extend((!trusts).then(|| error.to_string()));
+                            troubles.extend((!error.is_outdated()).then(|| error.to_string()));
+                        }
+                        Sighting::Lacks
                     }
                 },
             };
             sightings.push(sighting);
-            troubles.extend(trouble);
         }
-        let injected = if troubles.is_empty() { Ok(()) } else { Err(troubles.join("; ")) };
-        if let Err(troubles) = &injected {
-            tracing::warn!(troubles, "the webhook's authority is not trusted everywhere");
+        if !troubles.is_empty() {
+            tracing::warn!(troubles = troubles.join("; "), "not everything trusts the webhook");
         }
-        self.certificates.injected(injected);
+        // What could not be read is as it was at the last look that could.
+        if !sightings.contains(&Sighting::Unknown) || !distrust.is_empty() {
+            self.certificates.trusted(if distrust.is_empty() { Ok(()) } else { Err(distrust.join("; ")) });
+        }
         sightings
     }
 

@@ -21,8 +21,8 @@ pub struct Certificates {
 #[derive(Default)]
 struct Shared {
     loaded: RwLock<Option<Loaded>>,
-    /// Why some target does not carry the authorities, as of the last look; `None` before the first.
-    injected: RwLock<Option<Result<(), String>>>,
+    /// Why some target does not trust what is served, as of the last look; `None` before the first.
+    trusted: RwLock<Option<Result<(), String>>>,
 }
 
 struct Loaded {
@@ -50,14 +50,17 @@ impl Certificates {
 
     /// Whether calls get through: the certificate that is served with is valid now, and at the last
     /// look all targets carried its authority. If not, why not. For `/readyz`.
+    ///
+    /// A target that does not exist calls nobody, and is no reason to turn away the calls of others; nor
+    /// is one that has yet to learn of the *next* authority. Both are logged.
     pub fn valid(&self) -> Result<(), String> {
         match &*self.shared.loaded.read().unwrap_or_else(PoisonError::into_inner) {
             None => return Err("no certificate has been loaded yet".to_owned()),
             Some(loaded) => pair::check(&loaded.pair, Timestamp::now())
                 .map_err(|fault| format!("the certificate is not valid now: {fault}"))?,
         }
-        let injected = self.shared.injected.read().unwrap_or_else(PoisonError::into_inner).clone();
-        injected.unwrap_or_else(|| Err("nobody has looked yet whether the authority is trusted".to_owned()))
+        let trusted = self.shared.trusted.read().unwrap_or_else(PoisonError::into_inner).clone();
+        trusted.unwrap_or_else(|| Err("nobody has looked yet whether it is trusted, or could not".to_owned()))
     }
 
     /// When the certificate that is served with ends, for metrics.
@@ -77,8 +80,8 @@ impl Certificates {
     }
 
     /// Remembers how the last look at the targets came out.
-    pub(crate) fn injected(&self, injected: Result<(), String>) {
-        *self.shared.injected.write().unwrap_or_else(PoisonError::into_inner) = Some(injected);
+    pub(crate) fn trusted(&self, trusted: Result<(), String>) {
+        *self.shared.trusted.write().unwrap_or_else(PoisonError::into_inner) = Some(trusted);
     }
 }
 

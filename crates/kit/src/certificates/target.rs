@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -37,8 +39,13 @@ impl fmt::Display for Target {
 pub(crate) enum Found {
     /// It carries just that.
     Carries,
-    /// It does not; this JSON patch makes it so, if nobody has changed the target since.
-    Lacks(Value),
+    /// It does not.
+    Lacks {
+        /// A JSON patch that makes it so, if nobody has changed the target since.
+        patch: Value,
+        /// Whether it trusts what is served all the same.
+        trusts: bool,
+    },
     /// It calls no webhook.
     Idle,
 }
@@ -58,28 +65,31 @@ impl Target {
         }
     }
 
-    /// Compares a target with the bundle, which is base64 as it stands in the object.
-    pub(crate) fn compare(&self, object: &DynamicObject, bundle: &str) -> Found {
-        let places = self.places(&object.data);
-        let lacking: Vec<&String> = places
-            .iter()
-            .filter(|place| {
-                let carried = object.data.pointer(place).and_then(|config| config.get("caBundle"));
-                carried.and_then(Value::as_str) != Some(bundle)
+    /// Compares a target with the bundle that it is to carry, and with the authority of what is served.
+    pub(crate) fn compare(&self, object: &DynamicObject, bundle: &str, serving: &str) -> Found {
+        let carried: Vec<(String, String)> = self
+            .places(&object.data)
+            .into_iter()
+            .map(|place| {
+                let carried = carried(&object.data, &place).unwrap_or_default();
+                (place, carried)
             })
             .collect();
-        if places.is_empty() {
+        if carried.is_empty() {
             return Found::Idle;
         }
-        if lacking.is_empty() {
+        if carried.iter().all(|(_, carried)| carried == bundle) {
             return Found::Carries;
         }
-        let add = |path: String, value: &str| json!({ "op": "add", "path": path, "value": value });
+        let add = |path: &str, value: &str| json!({ "op": "add", "path": path, "value": value });
         // With its version in it, a patch is refused if the target has another by then.
         let version = object.metadata.resource_version.as_deref().unwrap_or_default();
-        let patch = std::iter::once(add("/metadata/resourceVersion".to_owned(), version))
-            .chain(lacking.into_iter().map(|place| add(format!("{place}/caBundle"), bundle)));
-        Found::Lacks(patch.collect())
+        let encoded = BASE64_STANDARD.encode(bundle);
+        let lacking = carried.iter().filter(|(_, carried)| carried != bundle);
+        let patch = std::iter::once(add("/metadata/resourceVersion", version))
+            .chain(lacking.map(|(place, _)| add(&format!("{place}/caBundle"), &encoded)))
+            .collect();
+        Found::Lacks { patch, trusts: carried.iter().all(|(_, carried)| carried.contains(serving)) }
     }
 
     /// Where it says how to call a webhook.
@@ -95,6 +105,12 @@ impl Target {
     }
 }
 
+/// The bundle at a place, if there is one and it makes sense.
+fn carried(object: &Value, place: &str) -> Option<String> {
+    let encoded = object.pointer(place)?.get("caBundle")?.as_str()?;
+    String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,31 +121,47 @@ mod tests {
         serde_json::from_value(whole).unwrap()
     }
 
+    fn code(bundle: &str) -> String {
+        BASE64_STANDARD.encode(bundle)
+    }
+
     #[test]
     fn only_what_differs_is_written_and_only_over_what_was_read() {
         let target = Target::Validating("x".into());
         let webhooks = json!({ "webhooks": [
-            { "name": "one", "clientConfig": { "url": "https://a", "caBundle": "new" } },
-            { "name": "two", "clientConfig": { "url": "https://a", "caBundle": "old" } },
+            { "name": "one", "clientConfig": { "url": "https://a", "caBundle": code("<1><2>") } },
+            { "name": "two", "clientConfig": { "url": "https://a", "caBundle": code("<1>") } },
             { "name": "three", "clientConfig": { "url": "https://a" } },
         ]});
         let patch = json!([
             { "op": "add", "path": "/metadata/resourceVersion", "value": "7" },
-            { "op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "new" },
-            { "op": "add", "path": "/webhooks/2/clientConfig/caBundle", "value": "new" },
+            { "op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": code("<1><2>") },
+            { "op": "add", "path": "/webhooks/2/clientConfig/caBundle", "value": code("<1><2>") },
         ]);
-        assert_eq!(target.compare(&object(webhooks), "new"), Found::Lacks(patch));
+        let found = target.compare(&object(webhooks), "<1><2>", "<1>");
+        assert_eq!(found, Found::Lacks { patch, trusts: false });
+    }
+
+    #[test]
+    fn during_a_renewal_a_target_that_lacks_the_next_authority_still_trusts_the_present_one() {
+        let webhooks =
+            json!({ "webhooks": [{ "name": "one", "clientConfig": { "caBundle": code("<1>") } }] });
+        let found = Target::Mutating("x".into()).compare(&object(webhooks), "<1><2>", "<1>");
+        assert!(matches!(found, Found::Lacks { trusts: true, .. }), "{found:?}");
     }
 
     #[test]
     fn a_definition_that_is_not_converted_by_webhook_calls_none() {
-        let target = Target::Definition("x".into());
+        let compare = |target: Target, rest: Value| target.compare(&object(rest), "<1>", "<1>");
+        let definition = || Target::Definition("x".into());
         let config = |config: Value| json!({ "spec": { "conversion": { "webhook": config } } });
-        assert_eq!(target.compare(&object(json!({ "spec": {} })), "new"), Found::Idle);
-        let carrying = config(json!({ "clientConfig": { "caBundle": "new" } }));
-        assert_eq!(target.compare(&object(carrying), "new"), Found::Carries);
-        let lacking = target.compare(&object(config(json!({ "clientConfig": {} }))), "new");
-        assert!(matches!(lacking, Found::Lacks(_)), "{lacking:?}");
-        assert_eq!(Target::Mutating("x".into()).compare(&object(json!({})), "new"), Found::Idle);
+        assert_eq!(compare(definition(), json!({ "spec": {} })), Found::Idle);
+        let carrying = config(json!({ "clientConfig": { "caBundle": code("<1>") } }));
+        assert_eq!(compare(definition(), carrying), Found::Carries);
+        for spoilt in [json!({}), json!({ "caBundle": "no base64" }), json!({ "caBundle": 7 })] {
+            let found = compare(definition(), config(json!({ "clientConfig": spoilt })));
+            assert!(matches!(found, Found::Lacks { trusts: false, .. }), "{found:?}");
+        }
+        assert_eq!(compare(Target::Mutating("x".into()), json!({})), Found::Idle);
     }
 }

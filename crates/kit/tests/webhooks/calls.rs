@@ -1,12 +1,9 @@
 //! That webhooks are called at all, and what two replicas do that start at once.
 
-use keelson_kit::certificates::{Keeper, Target};
 use kube::api::PostParams;
-use testbed::{ControlPlane, Look, until};
+use testbed::ControlPlane;
 
-use crate::plane::{
-    DEADLINE, Replica, STEADY, authority, bundles, in_force, install, ready, stored, thing, things,
-};
+use crate::plane::{Replica, STEADY, authority, bundles, in_force, install, ready, stored, thing, things};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_that_start_at_once_share_one_certificate_and_convert_judge_and_change() {
@@ -36,27 +33,4 @@ async fn two_replicas_that_start_at_once_share_one_certificate_and_convert_judge
     assert_eq!(stored(&client).await.unwrap().1, version, "and nothing was written twice");
     one.stop().await;
     other.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_told_that_all_is_well_when_it_is_not() {
-    let plane = ControlPlane::start().await.unwrap();
-    let keeper = Keeper::new(plane.client(), "default", "lonely")
-        .names(["127.0.0.1"])
-        .target(Target::Definition("nothing.example".into()))
-        .settings(STEADY);
-    let certificates = keeper.certificates();
-    assert!(certificates.valid().unwrap_err().contains("no certificate has been loaded"));
-    let running = tokio::spawn(keeper.run(std::future::pending()));
-    until("the missing target to be told of", DEADLINE, || async {
-        match certificates.valid() {
-            Err(why) if why.contains("CustomResourceDefinition nothing.example does not exist") => {
-                Look::There(())
-            }
-            other => Look::NotYet(format!("{other:?}")),
-        }
-    })
-    .await
-    .unwrap();
-    running.abort();
 }

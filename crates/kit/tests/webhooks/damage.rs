@@ -23,7 +23,7 @@ async fn settled(client: &Client, before: &str) -> Value {
         let serving = authority(&document, "serving");
         let carried = bundles(client).await;
         let everywhere = carried.iter().all(|(bundle, _)| bundle.starts_with(&serving));
-        if everywhere && serving != before && document["next"].is_null() {
+        if everywhere && !serving.is_empty() && serving != before && document["next"].is_null() {
             return Look::There(document);
         }
         Look::NotYet(format!("carried: {everywhere}, new: {}", serving != before))

@@ -5,3 +5,4 @@ mod calls;
 mod damage;
 mod plane;
 mod renewal;
+mod rights;

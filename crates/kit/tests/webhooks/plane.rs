@@ -81,7 +81,10 @@ pub struct Replica {
 impl Replica {
     /// Starts one with a client of its own.
     pub async fn start(plane: &ControlPlane, settings: Settings) -> Replica {
-        let client = connect(&plane.kubeconfig()).await.unwrap();
+        Replica::start_with(connect(&plane.kubeconfig()).await.unwrap(), settings).await
+    }
+
+    pub async fn start_with(client: Client, settings: Settings) -> Replica {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let keeper = Keeper::new(client, "default", SECRET)
@@ -197,7 +200,8 @@ pub async fn install(client: &Client, convert: &str, admit: &str) {
     create::<MutatingWebhookConfiguration>(client, mutating).await;
 }
 
-async fn create<K>(client: &Client, object: Value)
+/// Creates an object of the whole cluster.
+pub async fn create<K>(client: &Client, object: Value)
 where
     K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
         + Clone
