@@ -38,18 +38,18 @@ enum Trouble {
     Failed { what: String, why: String },
     #[error("{what} was not answered within {LONGEST:?}")]
     Silence { what: String },
-    #[error("making a certificate: {0}")]
+    #[error("a certificate could not be made: {0}")]
     Make(#[from] rcgen::Error),
-    #[error("a certificate can't be served with: {0}")]
-    Load(#[from] Fault),
+    #[error("a certificate is of no use: {0}")]
+    Fault(#[from] Fault),
     #[error("writing the document: {0}")]
     Document(#[from] serde_json::Error),
 }
 
 impl Trouble {
-    /// Somebody else was faster, or has removed it.
+    /// Somebody else was faster.
     fn is_outdated(&self) -> bool {
-        matches!(self, Trouble::Refused { code: 404 | 409, .. })
+        matches!(self, Trouble::Refused { code: 409, .. })
     }
 }
 
@@ -121,7 +121,7 @@ impl Keeper {
                     Err(error) if error.is_outdated() => GAP,
                     Err(error) => {
                         failures += 1;
-                        tracing::warn!(%error, secret = self.secret, "the webhook's certificates could not be looked after");
+                        tracing::warn!(%error, secret = self.secret, "looking after the certificates failed");
                         backoff.delay(failures, fastrand::f64())
                     }
                 };
@@ -152,7 +152,8 @@ impl Keeper {
             return Ok(Duration::ZERO);
         };
         if self.certificates.load(&state.serving)? {
-            tracing::info!(until = %state.serving.authority.until.0, "the webhook serves with a certificate that is new to it");
+            let until = state.serving.authority.until.0;
+            tracing::info!(%until, "the webhook serves with a certificate that is new to it");
         }
         let sightings = self.inject(read, &state).await;
         let (step, again) = replica.look(Some(&state), sightings, Timestamp::now(), Instant::now());
@@ -181,9 +182,13 @@ impl Keeper {
     /// Stores what follows from a step, over the Secret that was read.
     async fn take(&self, step: Step, replica: &Replica<Signed>, read: Option<Secret>) -> Result<(), Trouble> {
         let now = Timestamp::now();
-        let Some(state) = replica.after(step, now, |names| pair::make(names, now, &self.settings))? else {
-            return Ok(());
+        let make = |names: &[String]| {
+            let pair = pair::make(names, now, &self.settings)?;
+            // What nobody could read again, for a name that is none, would be replaced without end.
+            pair::verify(&pair)?;
+            Ok::<_, Trouble>(pair)
         };
+        let Some(state) = replica.after(step, now, make)? else { return Ok(()) };
         let data = Some(stored::write(&state)?);
         let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let (secrets, what) = (self.secrets(), format!("writing Secret {}", self.secret));

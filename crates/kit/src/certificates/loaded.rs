@@ -91,3 +91,82 @@ impl ResolvesServerCert for Certificates {
         loaded.as_ref().map(|loaded| loaded.served.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
+    use tokio_rustls::rustls::pki_types::ServerName;
+    use tokio_rustls::rustls::version::{TLS12, TLS13};
+    use tokio_rustls::rustls::{ClientConfig, SupportedProtocolVersion};
+
+    use super::*;
+    use crate::certificates::Settings;
+    use crate::serve::{handler, serve, text};
+
+    type Connected = std::io::Result<TlsStream<TcpStream>>;
+
+    /// Connects as somebody who trusts nothing but the authority of a pair.
+    async fn connect(
+        port: u16,
+        pair: &Pair<Signed>,
+        version: &'static SupportedProtocolVersion,
+    ) -> Connected {
+        let config = ClientConfig::builder_with_provider(Arc::new(pair::provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(pair::roots(&pair.authority).unwrap())
+            .with_no_client_auth();
+        let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await
+    }
+
+    async fn ask(stream: &mut TlsStream<TcpStream>) -> String {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = vec![0; 1024];
+        let length = stream.read(&mut answer).await.unwrap();
+        String::from_utf8_lossy(&answer[..length]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_new_certificate_is_shown_to_those_who_connect_and_disturbs_nobody_else() {
+        let make = || pair::make(&["127.0.0.1".to_owned()], Timestamp::now(), &Settings::default()).unwrap();
+        let certificates = Certificates::default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let answer = handler(|_| async { text(StatusCode::OK, "well") });
+        tokio::spawn(serve(listener, Some(certificates.tls().unwrap()), answer, std::future::pending()));
+        let mut before = make();
+        connect(port, &before, &TLS13).await.expect_err("nothing is loaded yet");
+        assert!(certificates.load(&before).unwrap() && !certificates.load(&before).unwrap());
+        for version in [&TLS12, &TLS13] {
+            let mut open = connect(port, &before, version).await.unwrap();
+            assert!(ask(&mut open).await.ends_with("well"));
+            let after = make();
+            assert!(certificates.load(&after).unwrap());
+            assert!(ask(&mut open).await.ends_with("well"), "what is open stays open");
+            connect(port, &before, version).await.expect_err("the old one is no longer shown");
+            assert!(ask(&mut connect(port, &after, version).await.unwrap()).await.ends_with("well"));
+            before = after;
+        }
+    }
+
+    #[test]
+    fn validity_is_that_of_now_and_of_trust() {
+        let certificates = Certificates::default();
+        assert!(certificates.valid().unwrap_err().contains("no certificate"));
+        let names = ["a.example".to_owned()];
+        let long_ago = Timestamp::from_second(1_000_000_000).unwrap();
+        certificates.load(&pair::make(&names, long_ago, &Settings::default()).unwrap()).unwrap();
+        certificates.trusted(Ok(()));
+        assert!(certificates.valid().unwrap_err().contains("not valid now"));
+        certificates.load(&pair::make(&names, Timestamp::now(), &Settings::default()).unwrap()).unwrap();
+        certificates.valid().unwrap();
+        certificates.trusted(Err("nobody trusts it".to_owned()));
+        assert_eq!(certificates.valid().unwrap_err(), "nobody trusts it");
+    }
+}

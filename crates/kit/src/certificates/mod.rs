@@ -55,13 +55,13 @@
 //! are valid from an hour ago ([`Settings::backdate`]), which is what clocks may differ by.
 //!
 //! # Rights
-//! | resource | verbs | names |
-//! |---|---|---|
-//! | `secrets` in its namespace | `create` | can't be restricted |
-//! | `secrets` in its namespace | `get`, `list`, `watch`, `update` | the Secret |
-//! | `customresourcedefinitions.apiextensions.k8s.io` | `get`, `list`, `watch`, `patch` | the targets |
-//! | `validatingwebhookconfigurations.admissionregistration.k8s.io` | `get`, `list`, `watch`, `patch` | the targets |
-//! | `mutatingwebhookconfigurations.admissionregistration.k8s.io` | `get`, `list`, `watch`, `patch` | the targets |
+//! | API group | resource | verbs | names |
+//! |---|---|---|---|
+//! | core, in its namespace | `secrets` | `create` | can't be restricted |
+//! | core, in its namespace | `secrets` | `get`, `list`, `watch`, `update` | the Secret |
+//! | `apiextensions.k8s.io` | `customresourcedefinitions` | `get`, `list`, `watch`, `patch` | targets |
+//! | `admissionregistration.k8s.io` | `validatingwebhookconfigurations` | the same | targets |
+//! | `admissionregistration.k8s.io` | `mutatingwebhookconfigurations` | the same | targets |
 //!
 //! `list` and `watch` are asked for with a field selector on the name, which rules with
 //! `resourceNames` allow, and for metadata only. Without them all works, but slower.

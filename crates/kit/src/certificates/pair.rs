@@ -130,6 +130,14 @@ pub(crate) fn check(pair: &Pair<Signed>, at: Timestamp) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Whether all that a pair says of itself is true: the key is the certificate's, and it is valid from
+/// the beginning to the end of its time, for each of its names.
+pub(crate) fn verify(pair: &Pair<Signed>) -> Result<(), Fault> {
+    certified(&pair.signed)?;
+    check(pair, pair.from.0)?;
+    check(pair, pair.authority.until.0)
+}
+
 /// An authority as somebody who trusts it has it.
 pub(crate) fn roots(authority: &Authority) -> Result<RootCertStore, Fault> {
     let mut roots = RootCertStore::empty();
@@ -169,6 +177,14 @@ mod tests {
         let other = Pair { names: vec!["other.example".to_owned()], ..pair.clone() };
         check(&other, at(1_800_000_000)).unwrap_err();
         check(&Pair { authority: made().authority, ..pair }, at(1_800_000_000)).unwrap_err();
+    }
+
+    #[test]
+    fn a_pair_for_what_is_no_name_is_noticed_before_it_is_stored() {
+        for names in [vec![], vec!["*".to_owned()], vec!["a b".to_owned()]] {
+            let made = make(&names, at(1_800_000_000), &Settings::default()).unwrap();
+            verify(&made).unwrap_err();
+        }
     }
 
     #[test]

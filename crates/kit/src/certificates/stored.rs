@@ -25,8 +25,8 @@ pub(crate) enum Unreadable {
     Authority(Fault),
 }
 
-/// Reads a Secret. All that is said there is checked, so that what is loaded can be served with and
-/// what is injected is accepted: each pair is verified at both ends of its time, for each name.
+/// Reads a Secret. All that is said there is checked, so that what is loaded can be served with and what
+/// is written into targets is accepted.
 pub(crate) fn read(secret: &Secret) -> Result<State<Signed>, Unreadable> {
     let document = secret.data.as_ref().and_then(|data| data.get(DOCUMENT)).ok_or(Unreadable::Empty)?;
     let state: State<Signed> = serde_json::from_slice(&document.0).map_err(|error| {
@@ -35,10 +35,7 @@ pub(crate) fn read(secret: &Secret) -> Result<State<Signed>, Unreadable> {
     })?;
     let pairs = [("serving", Some(&state.serving)), ("next", state.next.as_ref())];
     for (which, pair) in pairs.into_iter().filter_map(|(which, pair)| Some((which, pair?))) {
-        let checked = pair::certified(&pair.signed)
-            .and_then(|_| pair::check(pair, pair.from.0))
-            .and_then(|()| pair::check(pair, pair.authority.until.0));
-        checked.map_err(|fault| Unreadable::Pair { which, fault })?;
+        pair::verify(pair).map_err(|fault| Unreadable::Pair { which, fault })?;
     }
     for authority in &state.trusted {
         pair::roots(authority).map_err(Unreadable::Authority)?;

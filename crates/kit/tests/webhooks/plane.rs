@@ -1,6 +1,5 @@
 //! A control plane with a small kind in two versions, and replicas of an operator that serve its webhooks.
 
-use std::future::Future;
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -111,8 +110,8 @@ impl Replica {
     }
 }
 
-fn until_told(mut stopped: watch::Receiver<bool>) -> impl Future<Output = ()> {
-    async move { drop(stopped.wait_for(|stop| *stop).await) }
+async fn until_told(mut stopped: watch::Receiver<bool>) {
+    drop(stopped.wait_for(|stop| *stop).await);
 }
 
 /// Waits until a replica says that calls get through.

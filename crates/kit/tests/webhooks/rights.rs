@@ -1,4 +1,5 @@
-//! The rights that the module's documentation lists are enough, and without them nobody is told that all is well.
+//! The rights that the module's documentation lists are enough, and without them nobody is told that all
+//! is well.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::PostParams;
@@ -20,8 +21,10 @@ async fn as_operator(plane: &ControlPlane) -> Client {
 }
 
 async fn may_keep_the_secret(client: &Client) {
-    let rule = |verbs: &[&str], names: &[&str]| json!({ "apiGroups": [""], "resources": ["secrets"], "resourceNames": names, "verbs": verbs });
-    let rules = [rule(&["create"], &[]), rule(&["get", "list", "watch", "update"], &[SECRET])];
+    let create = json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["create"] });
+    let mut keep = json!({ "apiGroups": [""], "resources": ["secrets"], "resourceNames": [SECRET] });
+    keep["verbs"] = json!(["get", "list", "watch", "update"]);
+    let rules = [create, keep];
     let role: Role = serde_json::from_value(json!({ "metadata": { "name": USER }, "rules": rules })).unwrap();
     let roles: Api<Role> = Api::default_namespaced(client.clone());
     roles.create(&PostParams::default(), &role).await.unwrap();

@@ -44,7 +44,7 @@ enum Round {
     /// It reads the targets, one by one.
     Targets(Vec<(i64, String)>),
     /// It writes bundles into targets that had these generations, then the Secret that had this version.
-    Write { bundle: String, targets: Vec<(usize, i64)>, secret: Option<(u64, State<()>)> },
+    Write { bundle: String, targets: Vec<(usize, i64)>, secret: Option<Box<(u64, State<()>)>> },
 }
 
 #[derive(Debug)]
@@ -148,7 +148,9 @@ impl World {
                     Round::Write { bundle, targets, secret }
                 }
                 None => {
-                    if let Some((version, state)) = secret.filter(|(version, _)| *version == self.version) {
+                    if let Some((version, state)) = secret.map(|write| *write)
+                        && version == self.version
+                    {
                         let served = self.secret.as_ref().map(|before| &before.serving.authority);
                         self.switches += usize::from(served != Some(&state.serving.authority));
                         self.version = version + 1;
@@ -181,7 +183,7 @@ impl World {
             *made += 1;
             Ok::<_, ()>(pair(&made.to_string(), names, made_at))
         };
-        let secret = actor.replica.after(step, now, make).unwrap().map(|state| (version, state));
+        let secret = actor.replica.after(step, now, make).unwrap().map(|state| Box::new((version, state)));
         let lacking = read.iter().enumerate().filter(|(_, (_, carried))| *carried != bundle);
         let targets = match stored {
             Some(_) => lacking.map(|(target, (generation, _))| (target, *generation)).collect(),
@@ -317,8 +319,11 @@ proptest! {
     fn whatever_has_been_done_to_it_all_is_well_soon_after(
         actions in disturbances(),
         harm in proptest::collection::vec(
-            (any::<prop::sample::Index>(), prop_oneof![Just(Action::Delete), (0usize..3).prop_map(Action::Overwrite)]),
-            0..10
+            (
+                any::<prop::sample::Index>(),
+                prop_oneof![Just(Action::Delete), (0usize..3).prop_map(Action::Overwrite)],
+            ),
+            0..10,
         ),
         targets in 1usize..4,
         skews in skews(),
