@@ -3,8 +3,8 @@
 //! The decisions are here as plain values that read no clock and do no IO: what to work on next
 //! ([`queue`]), how long to wait after a failure ([`retry`]), whether an outside system may be asked
 //! again ([`breaker`]), what a condition's transition time is ([`conditions`]), who is at
-//! work ([`election`]). The shells around them
-//! only gather facts and carry the decisions out.
+//! work ([`election`]), when certificates change ([`certificates`]). The shells around them only gather
+//! facts and carry the decisions out.
 //!
 //! What an operator tells about itself is in [`telemetry`] and [`health`], and served by [`admin`].
 //!
@@ -16,6 +16,7 @@
 
 pub mod admin;
 pub mod breaker;
+pub mod certificates;
 pub mod client;
 pub mod conditions;
 pub mod controller;
@@ -35,6 +36,7 @@ pub mod round;
 pub mod serve;
 pub mod telemetry;
 pub mod watch;
+pub mod webhook;
 
 pub use error::Error;
 pub use manager::Manager;
