@@ -101,3 +101,36 @@ async fn nothing_is_written_when_nothing_changes() {
         replica.stop().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_is_silent_or_gone_for_a_while_finds_everything_in_order() {
+    let mut plane = ControlPlane::start().await.unwrap();
+    let client = plane.client();
+    let replica = Replica::start(&plane, STEADY).await;
+    install(&client, &replica.url, &replica.url).await;
+    ready(&replica).await;
+    in_force(&client).await;
+    for outage in ["silent", "gone"] {
+        match outage {
+            "silent" => plane.pause(),
+            _ => plane.stop().unwrap(),
+        }
+        // More than one look falls into it.
+        let mut tick = tokio::time::interval(Duration::from_millis(500));
+        for _ in 0..6 {
+            tick.tick().await;
+            replica.certificates.valid().unwrap();
+        }
+        match outage {
+            "silent" => plane.resume(),
+            _ => plane.start_again().await.unwrap(),
+        }
+        in_force(&client).await;
+        let before = authority(&stored(&client).await.unwrap().0, "serving");
+        let secrets: Api<Secret> = Api::default_namespaced(client.clone());
+        secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
+        settled(&client, &before).await;
+        ready(&replica).await;
+    }
+    replica.stop().await;
+}

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use http::HeaderValue;
+use http::header::CONNECTION;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use keelson_kit::certificates::{Certificates, Keeper, Settings, Target};
-use keelson_kit::serve::serve;
+use keelson_kit::serve::{Handler, handler, serve};
 use keelson_kit::webhook::Webhooks;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use kube::{Api, Client};
@@ -97,7 +99,12 @@ impl Replica {
         let (stop, stopped) = watch::channel(false);
         let tasks = [
             tokio::spawn(keeper.run(until_told(stopped.clone()))),
-            tokio::spawn(serve(listener, tls, webhooks().handler(), until_told(stopped))),
+            tokio::spawn(serve(
+                listener,
+                tls,
+                one_call_a_connection(webhooks().handler()),
+                until_told(stopped),
+            )),
         ];
         Replica { url, certificates, stop, tasks }
     }
@@ -108,6 +115,19 @@ impl Replica {
             tokio::time::timeout(20 * SECOND, task).await.unwrap().unwrap();
         }
     }
+}
+
+/// An API server keeps its connections, and looks at a certificate only when it makes a new one. So that
+/// no wrong certificate goes unnoticed, each call has a connection of its own.
+fn one_call_a_connection(answer: Handler) -> Handler {
+    handler(move |request| {
+        let answered = answer(request);
+        async move {
+            let mut response = answered.await;
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            response
+        }
+    })
 }
 
 async fn until_told(mut stopped: watch::Receiver<bool>) {

@@ -1,4 +1,9 @@
 //! Certificates change many times under load, and no call fails.
+//!
+//! This notices a certificate that is served before the targets carry its authority, and an authority that
+//! is dropped too early. It does not notice a settling time that is too short: one API server on
+//! loopback hears of a change within milliseconds. The generated histories beside
+//! `certificates::plan` do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
