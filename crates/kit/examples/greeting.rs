@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use keelson_kit::conditions::Finding;
 use keelson_kit::telemetry::{self, Metrics};
-use keelson_kit::{Kind, Manager, Next, Reconciler, Round, admin, client, manager, serve};
+use keelson_kit::{Kind, Manager, Next, Reconciler, Round, client, manager, serve};
 use kube::core::ObjectMeta;
 use kube::{CustomResource, CustomResourceExt, ResourceExt};
 use schemars::JsonSchema;
@@ -82,14 +82,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let telemetry = telemetry::start(telemetry::Settings::from_env("greeter", env!("CARGO_PKG_VERSION")))?;
     let metrics = Metrics::new("greeter");
-    let operator = operator(client::connect(Default::default(), &metrics).await?, metrics.clone());
+    let operator = operator(client::connect(Default::default(), &metrics).await?, metrics);
     if std::env::args().nth(1).as_deref() == Some("rules") {
         let (everywhere, here) = operator.rules();
         print!("{}", serde_yaml_ng::to_string(&[everywhere, here])?);
         return Ok(());
     }
-    let (shown, asked) = (serve::listen(8080).await?, serve::listen(8081).await?);
-    tokio::spawn(admin::serve(shown, asked, metrics, operator.health(), std::future::pending()));
+    let operator = operator.show(serve::listen(8080).await?, serve::listen(8081).await?);
     operator.run(manager::told_to_stop()).await;
     telemetry.shutdown().await;
     Ok(())

@@ -8,8 +8,13 @@ use std::time::Duration;
 use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
+use tokio::net::TcpListener;
 use tokio::sync::watch as signal;
+use tokio::task::JoinSet;
+use tokio_rustls::rustls::{self, ServerConfig};
 
+use crate::admin;
+use crate::certificates::Keeper;
 use crate::client::guarded;
 use crate::desired::Names;
 use crate::election::Timing;
@@ -18,23 +23,29 @@ use crate::health::Health;
 use crate::leader::{Leader, Term};
 use crate::rbac;
 use crate::reconcile::{Kind, Reconciler, World};
+use crate::serve::serve;
 use crate::telemetry::Metrics;
 use crate::watch::Source;
+use crate::webhook::Webhooks;
 
 /// How long rounds under way may take to end, once the process is to stop.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// How long reviews are answered after that: those who ask learn a moment later that it is no longer ready.
+const FAREWELL: Duration = Duration::from_secs(3);
+
 /// An operator: kinds that are looked after by whichever of its processes leads.
 ///
 /// ```no_run
-/// # async fn example<G: keelson_kit::Reconciler>(greeter: G) -> Result<(), kube::Error> {
-/// use keelson_kit::{Kind, Manager, client, manager, telemetry::Metrics};
+/// # async fn example<G: keelson_kit::Reconciler>(greeter: G) -> Result<(), Box<dyn std::error::Error>> {
+/// use keelson_kit::{Kind, Manager, client, manager, serve, telemetry::Metrics};
 /// use k8s_openapi::api::core::v1::ConfigMap;
 ///
 /// let metrics = Metrics::new("greeter");
 /// let client = client::connect(Default::default(), &metrics).await?;
 /// Manager::new("greeter", "example.dev", client, metrics)
 ///     .look_after(Kind::new(greeter).owns::<ConfigMap>())
+///     .show(serve::listen(8080).await?, serve::listen(8081).await?)
 ///     .run(manager::told_to_stop())
 ///     .await;
 /// # Ok(())
@@ -50,6 +61,8 @@ pub struct Manager {
     identity: String,
     timing: Timing,
     kinds: Vec<Arc<dyn Looked>>,
+    pages: Option<(TcpListener, TcpListener)>,
+    webhooks: Option<(TcpListener, Arc<ServerConfig>, Keeper, Webhooks)>,
 }
 
 /// A kind, whichever it is.
@@ -92,7 +105,32 @@ impl Manager {
             identity,
             timing: Timing::default(),
             kinds: Vec::new(),
+            pages: None,
+            webhooks: None,
         }
+    }
+
+    /// Shows metrics on one port (8080 by custom) and health on another (8081); see [`admin`].
+    pub fn show(mut self, metrics: TcpListener, health: TcpListener) -> Self {
+        self.pages = Some((metrics, health));
+        self
+    }
+
+    /// Answers reviews, with certificates that are kept meanwhile; leading or not, since a webhook that
+    /// waits for a leader is a webhook that is away. Without a valid certificate it is not ready.
+    pub fn answer(
+        mut self,
+        listener: TcpListener,
+        keeper: Keeper,
+        webhooks: Webhooks,
+    ) -> Result<Self, rustls::Error> {
+        let certificates = keeper.certificates();
+        let tls = certificates.tls()?;
+        self.health.ready("certificates", move || certificates.valid());
+        let metrics = self.metrics.clone();
+        let webhooks = webhooks.observe(move |path, outcome, took| metrics.review(path, outcome, took));
+        self.webhooks = Some((listener, tls, keeper, webhooks));
+        Ok(self)
     }
 
     /// Looks after a kind.
@@ -119,7 +157,7 @@ impl Manager {
         self
     }
 
-    /// What is true of this process, to be shown by [`crate::admin::serve`] and added to.
+    /// What is true of this process, shown by [`Manager::show`], to be added to.
     pub fn health(&self) -> Health {
         self.health.clone()
     }
@@ -131,9 +169,30 @@ impl Manager {
 
     /// Works whenever this process leads, until `stop` is over. Then rounds under way are let end, and
     /// the Lease is let go, so that another process can take over at once.
-    pub async fn run(self, stop: impl Future<Output = ()>) {
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let (drain, draining) = signal::channel(false);
+        // Shown until the end.
+        let mut pages = JoinSet::new();
+        if let Some((metrics, health)) = self.pages.take() {
+            let shown = (self.metrics.clone(), self.health.clone());
+            pages.spawn(admin::serve(metrics, health, shown.0, shown.1, std::future::pending()));
+        }
+        let mut answers = JoinSet::new();
+        if let Some((listener, tls, keeper, webhooks)) = self.webhooks.take() {
+            answers.spawn(keeper.run(raised(draining.clone())));
+            let draining = draining.clone();
+            let stop = async move {
+                raised(draining).await;
+                tokio::time::sleep(FAREWELL).await;
+            };
+            answers.spawn(serve(listener, Some(tls), webhooks.handler(), stop));
+        }
         let (done, mut idle) = signal::channel(true);
+        let leaving = draining.clone();
+        self.health.ready("staying", move || match *leaving.borrow() {
+            true => Err("it is about to stop".to_owned()),
+            false => Ok(()),
+        });
         let watches: Watches = Arc::default();
         let shown = watches.clone();
         self.health.ready("watches", move || alive(&shown));
@@ -155,6 +214,7 @@ impl Manager {
             self.work(shift, term, &draining)
         };
         leader.run(stopped, work).await;
+        while answers.join_next().await.is_some() {}
     }
 
     /// All controllers, for one term.
@@ -177,9 +237,7 @@ impl Manager {
                 events: events.clone(),
                 metrics: self.metrics.clone(),
             };
-            let mut draining = draining.clone();
-            let stop = Box::pin(async move { drop(draining.wait_for(|draining| *draining).await) });
-            kind.clone().run(world, stop)
+            kind.clone().run(world, Box::pin(raised(draining.clone())))
         });
         let controllers = join_all(controllers.collect::<Vec<_>>());
         drop(events);
@@ -190,6 +248,11 @@ impl Manager {
             std::future::pending().await
         }
     }
+}
+
+/// Over when the flag is raised.
+async fn raised(mut flag: signal::Receiver<bool>) {
+    let _ = flag.wait_for(|raised| *raised).await;
 }
 
 type Watches = Arc<Mutex<Vec<Arc<Source>>>>;

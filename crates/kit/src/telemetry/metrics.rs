@@ -20,6 +20,7 @@ use prometheus_client::registry::Registry;
 use super::process::Process;
 use crate::controller::{Ended, Key, Observer};
 use crate::retry::Class;
+use crate::webhook::Outcome;
 
 /// So many names of controllers, and so many of kinds, have series of their own.
 pub const MOST_NAMES: usize = 64;
@@ -68,6 +69,12 @@ struct OfVerb {
     verb: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Review {
+    path: String,
+    result: &'static str,
+}
+
 /// A histogram with given buckets, made for each set of labels.
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -93,6 +100,8 @@ struct Inner {
     request_durations: Histograms<OfVerb>,
     leader: Gauge,
     watch_restarts: Family<OfKind, Counter>,
+    paths: Names,
+    reviews: Histograms<Review>,
 }
 
 impl Metrics {
@@ -115,6 +124,8 @@ impl Metrics {
             request_durations: Histograms::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             leader: Gauge::default(),
             watch_restarts: Family::default(),
+            paths: Names::default(),
+            reviews: Histograms::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
         };
         let metrics = Metrics(Arc::new(inner));
         metrics.registry(|own| metrics.0.register(own));
@@ -172,6 +183,12 @@ impl Metrics {
         self.0.watch_restarts.get_or_create(&OfKind { kind: self.0.kinds.bounded(kind) }).inc();
     }
 
+    /// A webhook was asked for a review.
+    pub fn review(&self, path: &str, outcome: Outcome, took: Duration) {
+        let labels = Review { path: self.0.paths.bounded(path), result: outcome.label() };
+        self.0.reviews.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
     /// Adds metrics of one's own. Their names get the prefix; that their labels are bounded is up to
     /// whoever adds them.
     pub fn registry<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
@@ -220,6 +237,8 @@ impl Inner {
         let help = "How long the API server took to answer";
         own.register("api_request_duration_seconds", help, self.request_durations.clone());
         own.register("leader", "1 while this process leads", self.leader.clone());
+        let help = "How long webhooks took for a review, by path and how it came out";
+        own.register("webhook_duration_seconds", help, self.reviews.clone());
         own.register("watch_restarts", "Watches that had to be started again", self.watch_restarts.clone());
     }
 }
