@@ -35,6 +35,9 @@ pub enum Input {
     Tick,
     /// The Lease was read; `None` where there is none.
     Read(Option<Lease>),
+    /// The Lease was seen without having been asked for. It must not be older than what was read or
+    /// written before.
+    Seen(Lease),
     /// A write of the Lease was accepted.
     Written {
         /// Its new version.
@@ -216,6 +219,13 @@ impl Machine {
             Input::Read(lease) => {
                 self.asked = None;
                 self.saw(lease, now);
+            }
+            Input::Seen(lease) => {
+                self.saw(Some(lease), now);
+                // Who is told of each renewal needs not ask.
+                if let Role::Follower = self.role {
+                    self.next_look = Some(now + 2 * self.settings.look);
+                }
             }
             Input::Written { version, sent } => self.wrote(version, sent, now),
             Input::Failed => self.failed(),

@@ -75,6 +75,17 @@ fn entry_of<'a>(fields: &'a mut Map<String, Value>, field: &str) -> &'a mut Map<
     }
 }
 
+/// What should be, without that by which an object is found: nobody owns that.
+pub fn unnamed(mut desired: Value) -> Value {
+    if let Value::Object(fields) = &mut desired {
+        fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
+        if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
+            metadata.retain(|name, _| !matches!(name.as_str(), "name" | "namespace"));
+        }
+    }
+    desired
+}
+
 /// Whether all that should be is there. More may be: defaults, and what others have set. A value that
 /// the API server writes in another way (`0.5` for `500m`) counts as different, which costs a write that
 /// changes nothing.
@@ -89,6 +100,41 @@ pub fn is_within(desired: &Value, found: &Value) -> bool {
                 && desired.iter().zip(found).all(|(one, other)| is_within(one, other))
         }
         (desired, found) => desired == found,
+    }
+}
+
+/// Whether the account that the API server keeps of a field manager's fields (`fieldsV1`) names all that
+/// should be. What somebody else changes or removes is taken out of it, so if the mark is the one that this
+/// would get, and the account names everything, then nothing has been changed: without a look at the object.
+///
+/// The account says `f:name` for a field, `k:{…}` for an item of a list that is told by those of its fields,
+/// `v:…` for an item that is told by itself, and `.` or nothing below what is owned as a whole. What can't
+/// be told from that counts as missing.
+pub fn is_named(desired: &Value, account: &Value) -> bool {
+    let Value::Object(account) = account else { return false };
+    let whole = account.keys().all(|name| name == ".");
+    match desired {
+        Value::Object(fields) if !whole => {
+            let named = |(field, value): (&String, &Value)| {
+                is_nothing(value)
+                    || account.get(&format!("f:{field}")).is_some_and(|part| is_named(value, part))
+            };
+            fields.iter().all(named)
+        }
+        Value::Array(items) if !whole => items.iter().all(|item| {
+            let told = |(name, part): (&String, &Value)| match (name.get(..2), name.get(2..)) {
+                (Some("k:"), Some(key)) => {
+                    let key: Value = serde_json::from_str(key).unwrap_or_default();
+                    key.is_object() && is_within(&key, item) && is_named(item, part)
+                }
+                (Some("v:"), Some(value)) => {
+                    serde_json::from_str(value).is_ok_and(|value: Value| value == *item)
+                }
+                _ => false,
+            };
+            account.iter().any(told)
+        }),
+        _ => whole,
     }
 }
 
@@ -159,6 +205,41 @@ mod tests {
             json!({"data": {"text": "hello"}, "list": []}),
         ] {
             assert!(!is_within(&desired, &drift), "{drift}");
+        }
+    }
+
+    #[test]
+    fn an_account_that_names_everything_is_told_from_one_that_lacks_something() {
+        let desired = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "name": "orders", "labels": {"a": "b"}, "ownerReferences": [{"uid": "7", "name": "o"}]
+            },
+            "spec": {
+                "selector": {"a": "b"}, "empty": {},
+                "ports": [{"port": 5432, "protocol": "TCP", "name": "postgres"}], "finalizers": ["x"]
+            }
+        });
+        // As an API server has it: what names an object is nobody's.
+        let account = json!({
+            "f:metadata": {
+                "f:labels": {"f:a": {}},
+                "f:ownerReferences": {"k:{\"uid\":\"7\"}": {".": {}, "f:name": {}, "f:uid": {}}}
+            },
+            "f:spec": {
+                "f:selector": {},
+                "f:ports": {"k:{\"port\":5432,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:protocol": {}, "f:name": {}}},
+                "f:finalizers": {"v:\"x\"": {}}
+            }
+        });
+        assert!(is_named(&unnamed(desired.clone()), &account));
+        for path in ["/f:metadata/f:labels", "/f:spec/f:ports", "/f:spec/f:finalizers", "/f:metadata"] {
+            let mut less = account.clone();
+            let part = less.pointer_mut(path).unwrap().as_object_mut().unwrap();
+            let first = part.keys().next().unwrap().clone();
+            part.remove(&first);
+            part.insert("f:other".into(), json!({}));
+            assert!(!is_named(&unnamed(desired.clone()), &less), "{path}");
         }
     }
 

@@ -42,7 +42,7 @@ impl Default for Limits {
             at_once: 16,
             debounce: Duration::from_millis(50),
             gap: Duration::from_millis(500),
-            per_second: 200,
+            per_second: 1000,
             backoff: Backoff::default(),
         }
     }

@@ -143,10 +143,9 @@ impl<R: Reconciler> Kind<R> {
 
     /// The watches that it needs, the kind itself first.
     pub(crate) fn sources(&self, names: &Names) -> Vec<Arc<Source>> {
-        let itself = Source::itself(self.resource.clone(), &names.manager);
+        let itself = Source::itself(self.resource.clone(), names);
         let children = self.children.iter().map(|(resource, interest)| {
-            let (manager, labels) = (&names.manager, names.selector());
-            Source::children(resource.clone(), *interest, &self.resource.kind, manager, labels)
+            Source::children(resource.clone(), *interest, &self.resource.kind, names)
         });
         std::iter::once(itself).chain(children).map(Arc::new).collect()
     }

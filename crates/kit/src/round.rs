@@ -19,7 +19,7 @@ use crate::desired::{self, Names};
 use crate::error::Error;
 use crate::events::{Event, Events, Severity};
 use crate::finalizer::{self, Stage};
-use crate::watch::{Applied, Held, Interest, Source, key_of};
+use crate::watch::{Applied, Held, Interest, Source, Uid, key_of};
 
 /// What all rounds of a controller share.
 pub(crate) struct Shared {
@@ -46,7 +46,7 @@ impl Shared {
     /// Takes in the answer to a write or a read of the object itself.
     pub(crate) fn learn(&self, mut object: DynamicObject) -> Option<Box<[u8]>> {
         let key = key_of(&object.metadata);
-        let held = Held::itself(&mut object, &self.names.manager);
+        let held = Held::itself(&mut object, &self.names);
         let text = held.text.clone();
         self.itself.store().wrote(key, held);
         text
@@ -111,7 +111,7 @@ impl Round {
         let (value, hash) = desired::mark(value, &self.owner(), &self.shared.names);
         let apply = Apply { round: self, source, key, object, value, hash };
         match source.store().glance(&apply.key).filter(|_| source.store().stranger(&apply.key).is_none()) {
-            Some(held) if held.owner.as_ref().is_some_and(|owner| *owner.uid == *self.uid()) => {
+            Some(held) if held.owner.as_ref().is_some_and(|owner| owner.uid == self.uid()) => {
                 apply.again(held).await
             }
             Some(Held { owner: Some(owner), .. }) => {
@@ -129,9 +129,9 @@ impl Round {
         let resource = ApiResource::erase::<C>(&());
         let key = Key { namespace: self.key.namespace.clone(), name: name.to_owned() };
         let held = self.shared.source(&resource).and_then(|source| source.store().glance(&key));
-        let ours = |held: &Held| held.owner.as_ref().is_some_and(|owner| *owner.uid == *self.uid());
+        let ours = |held: &Held| held.owner.as_ref().is_some_and(|owner| owner.uid == self.uid());
         let Some(held) = held.filter(ours) else { return Ok(false) };
-        let only_this = Preconditions { uid: Some(held.uid.into_string()), resource_version: None };
+        let only_this = Preconditions { uid: Some(held.uid.text()), resource_version: None };
         let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::background() };
         match self.shared.api(&resource, &key.namespace).delete(name, &params).await {
             Ok(_) => Ok(true),
@@ -235,8 +235,8 @@ impl Round {
         format!("{} {}", self.shared.itself.resource().kind, self.key)
     }
 
-    fn uid(&self) -> &str {
-        self.meta.uid.as_deref().unwrap_or_default()
+    fn uid(&self) -> Uid {
+        uid_of(&self.meta)
     }
 }
 
@@ -257,17 +257,28 @@ impl Apply<'_> {
             Some(applied) if applied == (Applied { desired: self.hash, fingerprint: held.fingerprint }) => {
                 Ok(false)
             }
-            // Another process applied it: a read tells whether anything is to be written.
-            None if self.is_as_desired().await? => Ok(false),
+            // Another process applied it. What it left may tell that nothing is to be written, else a read.
+            None if self.is_as_left(&held) || self.is_as_desired().await? => Ok(false),
             _ => self.write(true).await,
         }
+    }
+
+    fn is_as_left(&self, held: &Held) -> bool {
+        let Some(left) = held.left.as_ref().filter(|left| left.desired == self.hash) else { return false };
+        let account: Value = serde_json::from_str(&left.account).unwrap_or_default();
+        let same = desired::is_named(&desired::unnamed(self.value.clone()), &account);
+        if same {
+            let applied = Applied { desired: self.hash, fingerprint: held.fingerprint };
+            self.source.store().confirm(&self.key, applied);
+        }
+        same
     }
 
     /// It is not there, as far as is known. Something of that name that is not ours is not touched: not
     /// what is in it, and not by making it go when this object goes.
     async fn first(self) -> Result<bool, Error> {
         if let Some(stranger) = self.source.store().stranger(&self.key)
-            && self.found().await?.is_some_and(|found| found.uid.as_deref() == Some(&*stranger))
+            && self.found().await?.is_some_and(|found| uid_of(&found) == stranger)
         {
             return Err(self.taken("somebody else has made it".to_owned()));
         }
@@ -294,7 +305,7 @@ impl Apply<'_> {
 
     /// It is somebody else's. That is remembered, so that the next try is no write.
     fn met(&self, found: &ObjectMeta) -> Error {
-        self.source.store().met(&self.key, found.uid.as_deref().unwrap_or_default());
+        self.source.store().met(&self.key, uid_of(found));
         self.taken("somebody else has made it".to_owned())
     }
 
@@ -336,7 +347,7 @@ impl Apply<'_> {
     }
 
     fn is_somebody_elses(&self, meta: &ObjectMeta) -> bool {
-        let ours = self.source.store().departed(&self.key, meta.uid.as_deref().unwrap_or_default());
+        let ours = self.source.store().departed(&self.key, uid_of(meta));
         !ours && made_by_somebody_else(meta, &self.round.shared.names.manager)
     }
 
@@ -353,11 +364,12 @@ impl Apply<'_> {
     }
 
     fn learn(&self, mut written: DynamicObject) {
-        let manager = &self.round.shared.names.manager;
+        let names = &self.round.shared.names;
         let mut held = match self.source.interest() {
-            Interest::Content => Held::content(&mut written, manager),
-            _ => Held::new(&written.metadata, manager),
+            Interest::Content => Held::content(&mut written, names),
+            _ => Held::new(&written.metadata, &names.manager),
         };
+        held.left = None;
         held.applied = Some(Applied { desired: self.hash, fingerprint: held.fingerprint });
         self.source.store().wrote(self.key.clone(), held);
     }
@@ -373,6 +385,10 @@ impl Apply<'_> {
     fn taken(&self, why: String) -> Error {
         Error::Taken { object: self.object.clone(), owner: self.round.object(), why }
     }
+}
+
+fn uid_of(meta: &ObjectMeta) -> Uid {
+    Uid::new(meta.uid.as_deref().unwrap_or_default())
 }
 
 /// Whether somebody else has set fields on it as early as it was made. Others may well change what

@@ -169,6 +169,22 @@ fn a_handover_that_was_asked_for_ends_the_database_first_and_then_names_the_succ
 }
 
 #[test]
+fn who_is_told_of_renewals_does_not_ask_and_takes_what_is_freed_for_it_at_once() {
+    let start = Instant::now();
+    let mut me = follower(start);
+    me.step(Input::Instance(filled(Running::Replica)), start);
+    for second in 1..20 {
+        let seen = lease(&format!("{second}0"), Some(holder(0, "a")), 1);
+        assert_eq!(me.step(Input::Seen(seen), start + second * SECOND), None);
+        assert_eq!(me.step(Input::Tick, start + second * SECOND + SECOND / 2), None);
+    }
+    let mut free = lease("999", None, 1);
+    free.successor = Some(Successor::Named("orders-1".into()));
+    let taken = me.step(Input::Seen(free), start + 20 * SECOND);
+    assert!(matches!(taken, Some(Request::Write { draft: Draft { epoch: 2, .. }, .. })), "{taken:?}");
+}
+
+#[test]
 fn a_handover_to_one_that_does_not_stream_is_refused_and_the_wish_is_taken_back() {
     let start = Instant::now();
     let mut me = leader(start);

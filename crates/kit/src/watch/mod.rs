@@ -20,13 +20,17 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 
 use crate::controller::{Change, Key};
+use crate::desired::Names;
 use crate::retry;
 use crate::telemetry::Metrics;
 
-pub use store::{Applied, Held, News, Owner, Store};
+pub use store::{Applied, Held, Left, News, Owner, Store, Uid};
 
 /// A watch may be broken for so long before it is said to be.
 const GRACE: Duration = Duration::from_secs(30);
+
+/// So many objects are read at a time: whole, as they come, they take ten times the memory of what is held.
+const PAGE: u32 = 100;
 
 /// What is done with the objects that a watch tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +50,8 @@ pub struct Source {
     interest: Interest,
     /// The kind whose children these are.
     owner_kind: String,
-    /// The field manager of this operator.
-    manager: String,
+    /// How this operator names what is its own.
+    names: Names,
     /// Only objects with these labels.
     labels: Option<String>,
     /// What is known.
@@ -63,34 +67,28 @@ struct State {
 
 impl Source {
     /// A watch of a kind for its own sake.
-    pub fn itself(resource: ApiResource, manager: &str) -> Source {
+    pub fn itself(resource: ApiResource, names: &Names) -> Source {
         let owner_kind = resource.kind.clone();
-        Source::new(resource, Interest::Itself, owner_kind, manager, None)
+        Source::new(resource, Interest::Itself, owner_kind, names, None)
     }
 
     /// A watch of children, found by their labels.
-    pub fn children(
-        resource: ApiResource,
-        interest: Interest,
-        owner_kind: &str,
-        manager: &str,
-        labels: String,
-    ) -> Source {
-        Source::new(resource, interest, owner_kind.to_owned(), manager, Some(labels))
+    pub fn children(resource: ApiResource, interest: Interest, owner_kind: &str, names: &Names) -> Source {
+        Source::new(resource, interest, owner_kind.to_owned(), names, Some(names.selector()))
     }
 
     fn new(
         resource: ApiResource,
         interest: Interest,
         owner_kind: String,
-        manager: &str,
+        names: &Names,
         labels: Option<String>,
     ) -> Source {
         Source {
             resource,
             interest,
             owner_kind,
-            manager: manager.to_owned(),
+            names: names.clone(),
             labels,
             store: Arc::default(),
             state: Mutex::default(),
@@ -141,8 +139,8 @@ impl Source {
             Interest::Itself => self.watch(client, namespace, metrics, Held::itself),
             Interest::Content => self.watch(client, namespace, metrics, Held::content),
             Interest::Presence => {
-                let presence = |object: &mut PartialObjectMeta<DynamicObject>, manager: &str| {
-                    Held::new(&object.metadata, manager)
+                let presence = |object: &mut PartialObjectMeta<DynamicObject>, names: &Names| {
+                    Held::new(&object.metadata, &names.manager).with_left(&object.metadata, names)
                 };
                 self.watch(client, namespace, metrics, presence)
             }
@@ -154,7 +152,7 @@ impl Source {
         client: Client,
         namespace: Option<&str>,
         metrics: &Metrics,
-        hold: fn(&mut K, &str) -> Held,
+        hold: fn(&mut K, &Names) -> Held,
     ) -> BoxStream<'static, Notice>
     where
         K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
@@ -168,8 +166,10 @@ impl Source {
             Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
             None => Api::all_with(client, &self.resource),
         };
-        let config =
-            self.labels.iter().fold(watcher::Config::default(), |config, labels| config.labels(labels));
+        let config = self
+            .labels
+            .iter()
+            .fold(watcher::Config::default().page_size(PAGE), |config, labels| config.labels(labels));
         let metrics = metrics.clone();
         watcher(api, config)
             .backoff(Pauses(0))
@@ -185,7 +185,7 @@ impl Source {
     fn take_in<K: Resource>(
         &self,
         event: watcher::Result<watcher::Event<K>>,
-        hold: fn(&mut K, &str) -> Held,
+        hold: fn(&mut K, &Names) -> Held,
     ) -> Vec<Notice> {
         let event = match event {
             Ok(event) => event,
@@ -213,15 +213,15 @@ impl Source {
             }
             watcher::Event::Delete(object) => {
                 let key = key_of(object.meta());
-                let held = self.store.gone(&key, object.meta().uid.as_deref().unwrap_or_default());
+                let held = self.store.gone(&key, Uid::new(object.meta().uid.as_deref().unwrap_or_default()));
                 let change = held.and_then(|held| self.vanished(key, &held));
                 change.map(Notice::Change).into_iter().collect()
             }
         }
     }
 
-    fn appeared<K: Resource>(&self, mut object: K, hold: fn(&mut K, &str) -> Held) -> Option<Change> {
-        let held = hold(&mut object, &self.manager);
+    fn appeared<K: Resource>(&self, mut object: K, hold: fn(&mut K, &Names) -> Held) -> Option<Change> {
+        let held = hold(&mut object, &self.names);
         let key = key_of(object.meta());
         let owner = held.owner.clone();
         let news = self.store.seen(key.clone(), held);

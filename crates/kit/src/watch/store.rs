@@ -9,17 +9,19 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kube::core::{DynamicObject, ObjectMeta};
+use serde_json::Value;
 
 use crate::controller::Key;
+use crate::desired::Names;
 
 /// What is held of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Tells it from another of the same name.
-    pub uid: Box<str>,
+    pub uid: Uid,
     /// Its resource version; zero where that is no number.
     pub version: u64,
     /// The name of the object that controls it, with its uid.
@@ -27,8 +29,10 @@ pub struct Held {
     /// Stands for what is not to change without a look: of a child, all that this operator has set on it;
     /// of an object for its own sake, all but its status as this operator wrote it.
     pub fingerprint: u64,
-    /// What was applied last, and the fingerprint that it had then.
+    /// What was applied last by this process, and the fingerprint that it had then.
     pub applied: Option<Applied>,
+    /// What another process has left to tell what it applied, until this one knows better.
+    pub left: Option<Box<Left>>,
     /// The object itself, where it is of interest.
     pub text: Option<Box<[u8]>>,
     /// The list in which it was seen last.
@@ -41,9 +45,41 @@ pub struct Owner {
     /// Its name, in the same namespace.
     pub name: Box<str>,
     /// Its uid.
-    pub uid: Box<str>,
+    pub uid: Uid,
     /// Its kind.
-    pub kind: Box<str>,
+    pub kind: Arc<str>,
+}
+
+/// What tells an object from all others, ever, in a third of the space of its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Uid(u128);
+
+impl Uid {
+    /// From its text.
+    pub fn new(text: &str) -> Uid {
+        let digits = text.bytes().filter(|byte| *byte != b'-');
+        let number = digits.fold(0u128, |number, byte| {
+            // A UUID has 32 hexadecimal digits. Of what is none, all that matters is that another is another.
+            let digit = char::from(byte).to_digit(16).unwrap_or(u32::from(byte));
+            number.wrapping_mul(16).wrapping_add(u128::from(digit))
+        });
+        Uid(number)
+    }
+
+    /// Its text, if it is a UUID, which those of an API server are.
+    pub fn text(self) -> String {
+        let digits = format!("{:032x}", self.0);
+        [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+    }
+}
+
+/// What another process has left on a child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The hash of what it applied.
+    pub desired: u64,
+    /// The account of its fields, as text.
+    pub account: Box<str>,
 }
 
 /// What was applied last.
@@ -58,7 +94,8 @@ pub struct Applied {
 impl Held {
     /// An object for its own sake. Who has set which field is taken out of it: that is half of its size,
     /// and of no use to whoever reads it.
-    pub fn itself(object: &mut DynamicObject, manager: &str) -> Held {
+    pub fn itself(object: &mut DynamicObject, names: &Names) -> Held {
+        let manager = names.manager.as_str();
         let mut held = Held::new(&object.metadata, manager);
         let mut hasher = DefaultHasher::new();
         for entry in object.metadata.managed_fields.take().iter().flatten() {
@@ -84,11 +121,23 @@ impl Held {
     }
 
     /// A child whose content matters.
-    pub fn content(object: &mut DynamicObject, manager: &str) -> Held {
-        let mut held = Held::new(&object.metadata, manager);
+    pub fn content(object: &mut DynamicObject, names: &Names) -> Held {
+        let held = Held::new(&object.metadata, &names.manager);
+        let mut held = held.with_left(&object.metadata, names);
         object.metadata.managed_fields = None;
         held.text = serde_json::to_vec(&*object).ok().map(Vec::into_boxed_slice);
         held
+    }
+
+    /// The same, with what another process may have left to tell what it applied.
+    pub fn with_left(mut self, meta: &ObjectMeta, names: &Names) -> Held {
+        let mark = meta.annotations.as_ref().and_then(|all| all.get(&names.applied()));
+        let desired = mark.and_then(|mark| u64::from_str_radix(mark, 16).ok());
+        let account = ours(meta, &names.manager).next();
+        self.left = desired
+            .zip(account)
+            .map(|(desired, account)| Box::new(Left { desired, account: account.to_string().into() }));
+        self
     }
 
     /// A child, from its metadata, as seen by this field manager.
@@ -96,15 +145,16 @@ impl Held {
         let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
         let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
         Held {
-            uid: meta.uid.clone().unwrap_or_default().into(),
+            uid: Uid::new(meta.uid.as_deref().unwrap_or_default()),
             version: version.unwrap_or_default(),
             owner: owner.map(|owner| Owner {
                 name: owner.name.as_str().into(),
-                uid: owner.uid.as_str().into(),
+                uid: Uid::new(&owner.uid),
                 kind: owner.kind.as_str().into(),
             }),
             fingerprint: fingerprint(meta, manager),
             applied: None,
+            left: None,
             text: None,
             round: 0,
         }
@@ -118,15 +168,20 @@ fn fingerprint(meta: &ObjectMeta, manager: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     meta.uid.hash(&mut hasher);
     meta.deletion_timestamp.is_some().hash(&mut hasher);
-    for entry in meta.managed_fields.iter().flatten() {
-        let ours = entry.manager.as_deref() == Some(manager)
-            && entry.operation.as_deref() == Some("Apply")
-            && entry.subresource.as_deref().unwrap_or_default().is_empty();
-        if let Some(fields) = entry.fields_v1.as_ref().filter(|_| ours) {
-            fields.0.to_string().hash(&mut hasher);
-        }
+    for account in ours(meta, manager) {
+        account.to_string().hash(&mut hasher);
     }
     hasher.finish()
+}
+
+/// The account of the fields that a manager has applied.
+fn ours<'a>(meta: &'a ObjectMeta, manager: &str) -> impl Iterator<Item = &'a Value> {
+    let entries = meta.managed_fields.iter().flatten().filter(move |entry| {
+        entry.manager.as_deref() == Some(manager)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref().unwrap_or_default().is_empty()
+    });
+    entries.filter_map(|entry| entry.fields_v1.as_ref()).map(|fields| &fields.0)
 }
 
 /// What became of something that was seen.
@@ -148,12 +203,12 @@ pub struct Store {
 
 #[derive(Debug, Default)]
 struct Inner {
-    held: HashMap<Key, Held>,
+    held: HashMap<Key, Box<Held>>,
     /// Uids of those that this process has applied and that have left its sight: gone, or robbed of the
     /// label by which they are found.
-    departed: HashMap<Key, Box<str>>,
+    departed: HashMap<Key, Uid>,
     /// Uids of those that turned out to be somebody else's.
-    strangers: HashMap<Key, Box<str>>,
+    strangers: HashMap<Key, Uid>,
     round: u64,
     listing: bool,
 }
@@ -161,18 +216,18 @@ struct Inner {
 /// So many of the departed, and so many strangers, are remembered.
 const REMEMBERED: usize = 1024;
 
-fn remember(uids: &mut HashMap<Key, Box<str>>, key: &Key, uid: &str) {
+fn remember(uids: &mut HashMap<Key, Uid>, key: &Key, uid: Uid) {
     if uids.len() >= REMEMBERED {
         uids.clear();
     }
-    uids.insert(key.clone(), uid.into());
+    uids.insert(key.clone(), uid);
 }
 
 impl Inner {
     fn remove(&mut self, key: &Key) -> Option<Held> {
-        let held = self.held.remove(key)?;
+        let held = *self.held.remove(key)?;
         if held.applied.is_some() {
-            remember(&mut self.departed, key, &held.uid);
+            remember(&mut self.departed, key, held.uid);
         }
         Some(held)
     }
@@ -202,7 +257,7 @@ impl Store {
         held.round = inner.round;
         let listing = inner.listing;
         let Some(known) = inner.held.get_mut(&key) else {
-            inner.held.insert(key, held);
+            inner.held.insert(key, Box::new(held));
             return News::Changed;
         };
         // A watch can be behind what we wrote ourselves. A list is believed as it is: after a restore of
@@ -218,7 +273,10 @@ impl Store {
         if held.owner.is_none() {
             held.owner = known.owner.take();
         }
-        *known = held;
+        if held.applied.is_some() {
+            held.left = None;
+        }
+        **known = held;
         if changed { News::Changed } else { News::Beside }
     }
 
@@ -230,47 +288,61 @@ impl Store {
         inner.strangers.remove(&key);
         match inner.held.get(&key) {
             Some(known) if known.uid == held.uid && known.version > held.version => {}
-            _ => drop(inner.held.insert(key, held)),
+            _ => drop(inner.held.insert(key, Box::new(held))),
+        }
+    }
+
+    /// A child has been found to be as it was applied.
+    pub fn confirm(&self, key: &Key, applied: Applied) {
+        if let Some(held) =
+            self.write().held.get_mut(key).filter(|held| held.fingerprint == applied.fingerprint)
+        {
+            held.applied = Some(applied);
+            held.left = None;
         }
     }
 
     /// A watch says that an object is gone. Another of the same name may be there already.
-    pub fn gone(&self, key: &Key, uid: &str) -> Option<Held> {
+    pub fn gone(&self, key: &Key, uid: Uid) -> Option<Held> {
         let mut inner = self.write();
         match inner.held.get(key) {
-            Some(known) if *known.uid == *uid => inner.remove(key),
+            Some(known) if known.uid == uid => inner.remove(key),
             _ => None,
         }
     }
 
     /// Whether this is one that this process has applied and lost sight of.
-    pub fn departed(&self, key: &Key, uid: &str) -> bool {
-        self.read().departed.get(key).is_some_and(|known| **known == *uid)
+    pub fn departed(&self, key: &Key, uid: Uid) -> bool {
+        self.read().departed.get(key) == Some(&uid)
     }
 
     /// What has this name is somebody else's.
-    pub fn met(&self, key: &Key, uid: &str) {
+    pub fn met(&self, key: &Key, uid: Uid) {
         remember(&mut self.write().strangers, key, uid);
     }
 
     /// The uid of what has this name and is somebody else's.
-    pub fn stranger(&self, key: &Key) -> Option<Box<str>> {
-        self.read().strangers.get(key).cloned()
+    pub fn stranger(&self, key: &Key) -> Option<Uid> {
+        self.read().strangers.get(key).copied()
     }
 
     /// What is held of an object.
     pub fn get(&self, key: &Key) -> Option<Held> {
-        self.read().held.get(key).cloned()
+        self.read().held.get(key).map(|held| Held::clone(held))
     }
 
     /// The same without the text, for those who need only to know that it is there.
     pub fn glance(&self, key: &Key) -> Option<Held> {
         let inner = self.read();
         inner.held.get(key).map(|held| Held {
-            uid: held.uid.clone(),
+            uid: held.uid,
+            version: held.version,
             owner: held.owner.clone(),
+            fingerprint: held.fingerprint,
+            applied: held.applied,
+            left: held.left.clone(),
             text: None,
-            ..*held
+            round: held.round,
         })
     }
 
@@ -352,7 +424,8 @@ mod tests {
                 "spec": {"name": name}, "status": {"text": status}
             }))
             .unwrap();
-            Held::itself(&mut object, "us")
+            let names = Names { manager: "us".into(), domain: "example.dev".into() };
+            Held::itself(&mut object, &names)
         };
         let store = Store::default();
         store.seen(key("a"), object(1, "x", "", "us"));
@@ -366,6 +439,13 @@ mod tests {
             (&text["status"]["text"], &text["metadata"]["resourceVersion"]),
             (&json!("ready"), &json!("5"))
         );
+    }
+
+    #[test]
+    fn a_uid_is_its_text_again() {
+        let text = "0f3c9e1a-77b2-4d5e-8a90-00112233aabb";
+        assert_eq!(Uid::new(text).text(), text);
+        assert_ne!(Uid::new("some"), Uid::new("other"));
     }
 
     #[test]
@@ -406,8 +486,8 @@ mod tests {
         let store = Store::default();
         store.seen(key("a"), held("1", 1, "f:x"));
         store.wrote(key("a"), held("2", 5, "f:x"));
-        assert_eq!(store.gone(&key("a"), "1"), None);
-        assert!(store.gone(&key("a"), "2").is_some() && store.is_empty());
+        assert_eq!(store.gone(&key("a"), Uid::new("1")), None);
+        assert!(store.gone(&key("a"), Uid::new("2")).is_some() && store.is_empty());
     }
 
     #[test]

@@ -75,6 +75,8 @@ async fn a_new_process_finds_all_as_it_should_be_and_writes_nothing() {
     .unwrap();
     stays_quiet(&second).await;
     assert_eq!(second.writes(), 0.0);
+    let read = second.requests(&["get"]);
+    assert!(read <= 2.0, "the Lease, and no child: {read}");
     second.stop().await;
 }
 
