@@ -3,6 +3,9 @@
 //! What changes comes in as a stream of [`Change`]s; for each object that needs it a round of work is
 //! started. A round that panics, hangs or fails for ever is its object's affair: it is counted and
 //! tried again as its class says, and all other objects go on.
+//!
+//! Each round is a trace of its own ([`round_span`]). How a round failed is logged in it, so that the line
+//! names the object.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,9 +15,13 @@ use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use tokio::task::{Id, JoinError, JoinSet};
+use tracing::{Instrument, Span};
 
 use crate::queue::{Limits, Next, Outcome, Queue};
 use crate::retry::{Class, Classify};
+use crate::telemetry::logs::{panic_text, reasons};
+use crate::telemetry::round_span;
+use crate::telemetry::traces::mark_failed;
 
 /// An object, by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +92,8 @@ impl Observer for () {
 /// How a controller works.
 #[derive(Clone, Copy, Debug)]
 pub struct Controller {
+    /// What it is called in logs and traces.
+    pub name: &'static str,
     /// How much at once, how often.
     pub limits: Limits,
     /// The longest that a round may take.
@@ -93,7 +102,7 @@ pub struct Controller {
 
 impl Default for Controller {
     fn default() -> Self {
-        Controller { limits: Limits::default(), deadline: Duration::from_secs(60) }
+        Controller { name: "controller", limits: Limits::default(), deadline: Duration::from_secs(60) }
     }
 }
 
@@ -107,7 +116,7 @@ impl Controller {
         mut observer: impl Observer,
     ) where
         F: Future<Output = Result<Option<Duration>, E>> + Send + 'static,
-        E: Classify + Send + 'static,
+        E: Classify + std::error::Error + Send + 'static,
     {
         let mut changes = pin!(changes);
         let mut open = true;
@@ -116,7 +125,7 @@ impl Controller {
         while open || !rounds.tasks.is_empty() {
             let wake = loop {
                 match queue.next(now()) {
-                    Next::Start(key) if open => rounds.start(key.clone(), self.deadline, reconcile(key)),
+                    Next::Start(key) if open => rounds.start(self, key, &reconcile),
                     Next::Start(_) | Next::Idle => break None,
                     Next::At(moment) => break Some(moment),
                 }
@@ -152,22 +161,31 @@ async fn sleep_until(moment: Option<Instant>) {
 /// The rounds under way. Each is a task of its own, so that a panic ends nothing but itself.
 struct Rounds<E> {
     tasks: JoinSet<Result<Result<Option<Duration>, E>, tokio::time::error::Elapsed>>,
-    keys: HashMap<Id, (Key, Instant)>,
+    begun: HashMap<Id, Begun>,
+}
+
+struct Begun {
+    key: Key,
+    start: Instant,
+    span: Span,
 }
 
 impl<E> Default for Rounds<E> {
     fn default() -> Self {
-        Rounds { tasks: JoinSet::new(), keys: HashMap::new() }
+        Rounds { tasks: JoinSet::new(), begun: HashMap::new() }
     }
 }
 
-impl<E: Classify + Send + 'static> Rounds<E> {
-    fn start<F>(&mut self, key: Key, deadline: Duration, round: F)
+impl<E: Classify + std::error::Error + Send + 'static> Rounds<E> {
+    fn start<F>(&mut self, controller: Controller, key: Key, reconcile: impl Fn(Key) -> F)
     where
         F: Future<Output = Result<Option<Duration>, E>> + Send + 'static,
     {
-        let id = self.tasks.spawn(tokio::time::timeout(deadline, round)).id();
-        self.keys.insert(id, (key, now()));
+        let span = round_span(controller.name, &key);
+        let round = span.in_scope(|| reconcile(key.clone()));
+        let round = tokio::time::timeout(controller.deadline, round).instrument(span.clone());
+        let id = self.tasks.spawn(round).id();
+        self.begun.insert(id, Begun { key, start: now(), span });
     }
 
     /// The next round that ends.
@@ -177,21 +195,51 @@ impl<E: Classify + Send + 'static> Rounds<E> {
             Ok((id, _)) => *id,
             Err(error) => error.id(),
         };
-        let (key, start) = self.keys.remove(&id)?;
-        let (outcome, ended) = judge(joined.map(|(_, result)| result));
-        Some((key, outcome, ended, now().saturating_duration_since(start)))
+        let Begun { key, start, span } = self.begun.remove(&id)?;
+        let took = now().saturating_duration_since(start);
+        let (outcome, ended, why) = judge(joined.map(|(_, result)| result));
+        log(&span, ended, &why, took);
+        Some((key, outcome, ended, took))
     }
 }
 
-fn judge<E: Classify>(
+/// What a round comes to, and what went wrong in it.
+fn judge<E: Classify + std::error::Error>(
     joined: Result<Result<Result<Option<Duration>, E>, tokio::time::error::Elapsed>, JoinError>,
-) -> (Outcome, Ended) {
+) -> (Outcome, Ended, String) {
+    let transient = Outcome::Failed(Class::Transient);
     match joined {
-        Ok(Ok(Ok(again))) => (Outcome::Done { again }, Ended::Well),
-        Ok(Ok(Err(error))) => (Outcome::Failed(error.class()), Ended::Failed(error.class())),
-        Ok(Err(_)) => (Outcome::Failed(Class::Transient), Ended::TooLong),
-        Err(_) => (Outcome::Failed(Class::Transient), Ended::Panicked),
+        Ok(Ok(Ok(again))) => (Outcome::Done { again }, Ended::Well, String::new()),
+        Ok(Ok(Err(error))) => {
+            let class = error.class();
+            (Outcome::Failed(class), Ended::Failed(class), reasons(&error))
+        }
+        Ok(Err(_)) => (transient, Ended::TooLong, "it took longer than it may".to_owned()),
+        Err(error) => {
+            let why = match error.try_into_panic() {
+                Ok(panic) => panic_text(panic.as_ref()).to_owned(),
+                Err(error) => error.to_string(),
+            };
+            (transient, Ended::Panicked, why)
+        }
     }
+}
+
+fn log(span: &Span, ended: Ended, why: &str, took: Duration) {
+    let seconds = took.as_secs_f64();
+    if ended != Ended::Well {
+        mark_failed(span);
+    }
+    span.in_scope(|| match ended {
+        Ended::Well => tracing::debug!(seconds, "a round ended well"),
+        Ended::Failed(class) => {
+            tracing::warn!(class = class.label(), error = why, seconds, "a round failed");
+        }
+        Ended::TooLong => {
+            tracing::warn!(class = Class::Transient.label(), error = why, seconds, "a round was dropped");
+        }
+        Ended::Panicked => tracing::error!(panic = why, seconds, "a round panicked"),
+    });
 }
 
 #[cfg(test)]
@@ -202,7 +250,8 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug)]
+    #[derive(Debug, thiserror::Error)]
+    #[error("failed on purpose")]
     struct Failure(Class);
 
     impl Classify for Failure {

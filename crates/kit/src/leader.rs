@@ -20,7 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::election::{Action, Election, Event, Lease, Timing};
 
@@ -30,6 +30,47 @@ pub struct Leader {
     name: String,
     identity: String,
     timing: Timing,
+    looks: Looks,
+}
+
+/// How a candidacy goes, for whoever wants to know. The same for all clones.
+#[derive(Clone, Debug)]
+pub struct Looks {
+    start: Instant,
+    timing: Timing,
+    /// Microseconds since `start`.
+    turned: Arc<AtomicU64>,
+    answered: Arc<AtomicU64>,
+}
+
+impl Looks {
+    fn new(timing: Timing) -> Self {
+        Looks { start: Instant::now(), timing, turned: Arc::default(), answered: Arc::default() }
+    }
+
+    fn note(&self, what: &AtomicU64) {
+        what.store(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    fn since(&self, what: &AtomicU64) -> Duration {
+        self.start.elapsed().saturating_sub(Duration::from_micros(what.load(Ordering::SeqCst)))
+    }
+
+    /// Whether the API server answers about the Lease.
+    pub fn answered(&self) -> Result<(), String> {
+        match self.since(&self.answered) {
+            quiet if quiet < self.timing.term.max(3 * self.timing.look) => Ok(()),
+            quiet => Err(format!("the API server has not answered about the Lease for {} s", quiet.as_secs())),
+        }
+    }
+
+    /// Whether the loop of leadership turns at all.
+    pub fn turning(&self) -> Result<(), String> {
+        match self.since(&self.turned) {
+            still if still < 2 * self.timing.term + Duration::from_secs(30) => Ok(()),
+            still => Err(format!("the loop of leadership has stood still for {} s", still.as_secs())),
+        }
+    }
 }
 
 /// The term of a leader: until when it may work. It is the same for all clones, and grows with each
@@ -70,13 +111,20 @@ impl Leader {
             name: name.to_owned(),
             identity: identity.into(),
             timing: Timing::default(),
+            looks: Looks::new(Timing::default()),
         }
     }
 
     /// With other times than the default ones.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
+        self.looks = Looks::new(timing);
         self
+    }
+
+    /// How it goes, while it runs.
+    pub fn looks(&self) -> Looks {
+        self.looks.clone()
     }
 
     /// Does the work whenever this process leads, until `stop` is over; then ends the work and lets the
@@ -92,35 +140,52 @@ impl Leader {
         let mut stop = std::pin::pin!(stop);
         let mut stopping = false;
         let mut term = Term::new();
-        let mut working: Option<JoinHandle<()>> = None;
+        // Dropped with this, however that comes.
+        let mut working = JoinSet::new();
+        let mut again = None;
         loop {
             let now = Instant::now();
+            self.looks.note(&self.looks.turned);
             let wake = tokio::time::Instant::from_std(election.wake(now));
             let event = tokio::select! {
                 Some(event) = answered.recv() => event,
+                // Whether it returned or panicked, it is over.
+                Some(_) = working.join_next() => {
+                    if !stopping {
+                        tracing::error!("the work has ended by itself, and is begun again");
+                        again = Some(tokio::time::Instant::now() + self.timing.look);
+                    }
+                    continue;
+                }
+                () = until(again) => {
+                    again = None;
+                    if election.leads(Instant::now()) && !stopping {
+                        working.spawn(work(term.clone()));
+                    }
+                    continue;
+                }
                 () = &mut stop, if !stopping => {
                     stopping = true;
                     Event::Stop
                 }
                 () = tokio::time::sleep_until(wake) => Event::Tick,
             };
+            if matches!(event, Event::Read(_) | Event::Written { .. }) {
+                self.looks.note(&self.looks.answered);
+            }
             for action in election.step(event, Instant::now()) {
                 match action {
                     Action::Work => {
                         term = Term::new();
                         election.leading_until().into_iter().for_each(|until| term.set(until));
-                        working = Some(tokio::spawn(work(term.clone())));
+                        working.spawn(work(term.clone()));
                     }
                     Action::Halt => {
                         term.end();
-                        let ending = working.take();
-                        let answers = answers.clone();
+                        again = None;
+                        let (mut ending, answers) = (std::mem::take(&mut working), answers.clone());
                         tokio::spawn(async move {
-                            if let Some(task) = ending {
-                                task.abort();
-                                // Cancelled, ended or panicked: over in any case.
-                                let _ = task.await;
-                            }
+                            ending.shutdown().await;
                             let _ = answers.send(Event::WorkEnded).await;
                         });
                     }
@@ -194,5 +259,12 @@ impl Leader {
             let version = written.ok()?.metadata.resource_version?;
             Some(Event::Written { version, sent })
         }
+    }
+}
+
+async fn until(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }

@@ -6,11 +6,29 @@
 //! work ([`election`]). The shells around them
 //! only gather facts and carry the decisions out.
 
+pub mod admin;
 pub mod breaker;
+pub mod client;
 pub mod conditions;
 pub mod controller;
+pub mod desired;
 pub mod election;
+pub mod error;
+pub mod events;
+pub mod finalizer;
+pub mod health;
 pub mod leader;
+pub mod manager;
 pub mod queue;
+pub mod rbac;
+pub mod reconcile;
 pub mod retry;
+pub mod round;
 pub mod serve;
+pub mod telemetry;
+pub mod watch;
+
+pub use error::Error;
+pub use manager::Manager;
+pub use reconcile::{Kind, Next, Reconciler};
+pub use round::Round;

@@ -95,8 +95,8 @@ struct Entry {
     conflicts: u32,
 }
 
-/// So many conflicts in a row are answered at once; with more, something is fighting back, and the
-/// gap is kept.
+/// So many conflicts in a row are answered at once; with more, something is fighting back, and it is a
+/// failure like another.
 const CONFLICTS_AT_ONCE: u32 = 3;
 
 impl<K: Clone + Eq + Hash> Queue<K> {
@@ -176,7 +176,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             }
             Outcome::Failed(Class::Conflict) => {
                 entry.conflicts = conflicts;
-                Some(self.after_gap(key, now))
+                entry.failures = entry.failures.saturating_add(1);
+                Some(now + backoff.delay(entry.failures, chance))
             }
         };
         match [changed_meanwhile, later].into_iter().flatten().min() {

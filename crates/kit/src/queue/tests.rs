@@ -69,9 +69,9 @@ fn conflicts_are_answered_at_once_until_somebody_fights_back() {
     queue.changed(1, start);
     for _ in 0..=3 {
         assert_eq!(queue.next(start), Next::Start(1));
-        queue.ended(&1, Outcome::Failed(Class::Conflict), start, 0.5);
+        queue.ended(&1, Outcome::Failed(Class::Conflict), start, 1.0);
     }
-    assert_eq!(queue.next(start), Next::At(start + 500 * MS));
+    assert_eq!(queue.next(start), Next::At(start + 5000 * MS));
 }
 
 #[test]

@@ -1,0 +1,283 @@
+//! What somebody writes to have a controller: a [`Reconciler`] for a kind, and a [`Kind`] that says
+//! what belongs to it.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::ObjectMeta;
+use kube::{Client, Resource};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::conditions::Finding;
+use crate::controller::{Controller, Key};
+use crate::desired::Names;
+use crate::error::Error;
+use crate::events::{Events, Severity};
+use crate::finalizer::{self, Stage};
+use crate::queue::Limits;
+use crate::retry::{Class, Classify};
+use crate::round::{Round, Shared};
+use crate::telemetry::Metrics;
+use crate::watch::{self, Interest, Source};
+
+/// When to look at an object again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// When it or one of its children has changed.
+    Change,
+    /// After so long at the latest.
+    After(Duration),
+}
+
+/// Makes the world what the objects of one kind say. One value serves all objects, several at a time;
+/// one object is never worked on twice at once.
+///
+/// A round may be dropped at any `await`, when it takes too long or leadership is lost, and is then begun
+/// anew: what it does must lead to the same end from wherever the last one stopped.
+pub trait Reconciler: Send + Sync + 'static {
+    /// The kind.
+    type Object: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static;
+    /// What can go wrong.
+    type Error: Classify + From<Error> + std::error::Error + Send + Sync + 'static;
+
+    /// The steps of the clean-up of an object that has been deleted, in their order. With any, objects
+    /// get a finalizer.
+    const CLEANUP: &'static [&'static str] = &[];
+
+    /// Makes the world what this object says.
+    fn reconcile(
+        &self,
+        object: &Self::Object,
+        round: &mut Round,
+    ) -> impl Future<Output = Result<Next, Self::Error>> + Send;
+
+    /// Takes one step of the clean-up. Children need none: they go with their owner.
+    fn clean(
+        &self,
+        step: &'static str,
+        object: &Self::Object,
+        round: &mut Round,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        let _ = (step, object, round);
+        async { Ok(()) }
+    }
+
+    /// What a failure means for the conditions. By default, one that stays until somebody changes
+    /// something makes the object not ready, and one that may go away by itself changes nothing.
+    fn findings(&self, error: &Self::Error) -> Vec<Finding> {
+        match error.class() {
+            Class::Permanent => vec![Finding {
+                kind: "Ready".to_owned(),
+                holds: Some(false),
+                reason: "Failed".to_owned(),
+                message: error.to_string(),
+            }],
+            Class::Transient | Class::Conflict => Vec::new(),
+        }
+    }
+}
+
+/// A kind that is to be looked after: by whom, what belongs to it, how much at once.
+pub struct Kind<R> {
+    reconciler: R,
+    resource: ApiResource,
+    children: Vec<(ApiResource, Interest)>,
+    limits: Limits,
+    deadline: Duration,
+}
+
+impl<R: Reconciler> Kind<R> {
+    /// The reconciler's kind, as yet without children.
+    pub fn new(reconciler: R) -> Kind<R> {
+        let Controller { limits, deadline, .. } = Controller::default();
+        let resource = ApiResource::erase::<R::Object>(&());
+        Kind { reconciler, resource, children: Vec::new(), limits, deadline }
+    }
+
+    /// Children of this kind need to be there as they were applied. Only their metadata is watched, so
+    /// they cost next to no memory, and a change of their status is no reason to look.
+    pub fn owns<C: Resource<DynamicType = ()>>(mut self) -> Self {
+        self.children.push((ApiResource::erase::<C>(&()), Interest::Presence));
+        self
+    }
+
+    /// What is in children of this kind matters, their status for one: every change of one is a reason
+    /// to look, and [`Round::child`] has them.
+    pub fn owns_content<C: Resource<DynamicType = ()>>(mut self) -> Self {
+        self.children.push((ApiResource::erase::<C>(&()), Interest::Content));
+        self
+    }
+
+    /// How much at once, how often.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The longest that a round may take.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// The kind itself.
+    pub fn resource(&self) -> &ApiResource {
+        &self.resource
+    }
+
+    /// The kinds of its children.
+    pub fn children(&self) -> impl Iterator<Item = &ApiResource> {
+        self.children.iter().map(|(resource, _)| resource)
+    }
+
+    /// Whether objects get a finalizer.
+    pub fn cleans_up(&self) -> bool {
+        !R::CLEANUP.is_empty()
+    }
+
+    /// The watches that it needs, the kind itself first.
+    pub(crate) fn sources(&self, names: &Names) -> Vec<Arc<Source>> {
+        let itself = Source::itself(self.resource.clone(), &names.manager);
+        let children = self.children.iter().map(|(resource, interest)| {
+            let (manager, labels) = (&names.manager, names.selector());
+            Source::children(resource.clone(), *interest, &self.resource.kind, manager, labels)
+        });
+        std::iter::once(itself).chain(children).map(Arc::new).collect()
+    }
+
+    /// Looks after the kind until `stop` is over, and then until the rounds under way have ended.
+    pub(crate) async fn run(self: Arc<Self>, world: World, stop: impl Future<Output = ()> + Send + 'static) {
+        let World { client, names, sources, namespace, events, metrics } = world;
+        let changes = watch::together(sources.clone(), &client, namespace.as_deref(), &metrics);
+        let changes = futures::StreamExt::take_until(changes, Box::pin(stop));
+        let mut sources = sources.into_iter();
+        let Some(itself) = sources.next() else { return };
+        let shared = Arc::new(Shared { client, names, itself, children: sources.collect(), events });
+        let name = match R::Object::kind(&()) {
+            Cow::Borrowed(name) => name,
+            // Once a kind.
+            Cow::Owned(name) => name.leak(),
+        };
+        let worker = Arc::new(Worker { kind: self.clone(), shared, conflicted: Mutex::default() });
+        let controller = Controller { name, limits: self.limits, deadline: self.deadline };
+        controller.run(changes, move |key| worker.clone().round(key), metrics.observer(name)).await;
+    }
+}
+
+/// What a kind needs to be looked after.
+pub(crate) struct World {
+    pub client: Client,
+    pub names: Names,
+    pub sources: Vec<Arc<Source>>,
+    pub namespace: Option<String>,
+    pub events: Events,
+    pub metrics: Metrics,
+}
+
+/// The shell around a reconciler.
+struct Worker<R> {
+    kind: Arc<Kind<R>>,
+    shared: Arc<Shared>,
+    /// Objects whose last round met a conflict: what the watch has told of them is not to be relied on.
+    conflicted: Mutex<HashSet<Key>>,
+}
+
+/// As much of an object as any has.
+#[derive(Deserialize)]
+struct Outline {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    status: Value,
+}
+
+impl<R: Reconciler> Worker<R> {
+    async fn round(self: Arc<Self>, key: Key) -> Result<Option<Duration>, R::Error> {
+        let ended = self.look_at(&key).await;
+        let conflict = matches!(&ended, Err(error) if error.class() == Class::Conflict);
+        let mut conflicted = self.conflicted.lock().unwrap_or_else(PoisonError::into_inner);
+        match conflict {
+            true => conflicted.insert(key),
+            false => conflicted.remove(&key),
+        };
+        ended
+    }
+
+    async fn look_at(&self, key: &Key) -> Result<Option<Duration>, R::Error> {
+        let Some(text) = self.read(key).await? else { return Ok(None) };
+        let named = || format!("{} {key}", self.kind.resource.kind);
+        let unreadable = |source| Error::Unreadable { object: named(), source };
+        let outline: Outline = serde_json::from_slice(&text).map_err(unreadable)?;
+        let mut round = Round {
+            shared: self.shared.clone(),
+            key: key.clone(),
+            meta: outline.metadata,
+            status: outline.status,
+        };
+        let ended = match serde_json::from_slice(&text).map_err(unreadable) {
+            Ok(object) => self.work(&object, &mut round).await,
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = &ended {
+            self.tell(error, &mut round).await;
+        }
+        match ended? {
+            Next::Change => Ok(None),
+            Next::After(delay) => Ok(Some(delay)),
+        }
+    }
+
+    /// The object as it was last seen; after a conflict, as it is.
+    async fn read(&self, key: &Key) -> Result<Option<Box<[u8]>>, Error> {
+        let doubtful = self.conflicted.lock().unwrap_or_else(PoisonError::into_inner).contains(key);
+        let known = self.shared.itself.store().get(key);
+        if !doubtful || known.is_none() {
+            return Ok(known.and_then(|held| held.text));
+        }
+        let api = self.shared.api(&self.kind.resource, &key.namespace);
+        let found: Option<DynamicObject> = api.get_opt(&key.name).await.map_err(|source| Error::Api {
+            doing: "reading",
+            object: format!("{} {key}", self.kind.resource.kind),
+            source,
+        })?;
+        Ok(found.and_then(|object| self.shared.learn(object)))
+    }
+
+    async fn work(&self, object: &R::Object, round: &mut Round) -> Result<Next, R::Error> {
+        let name = format!("{}/{}", self.shared.names.domain, self.kind.resource.kind.to_lowercase());
+        loop {
+            match finalizer::stage(&round.meta, &name, R::CLEANUP) {
+                Stage::Work => return self.kind.reconciler.reconcile(object, round).await,
+                Stage::Leave => return Ok(Next::Change),
+                Stage::Clean(step) => {
+                    self.kind.reconciler.clean(step, object, round).await?;
+                    round.dealt_with(&name, Stage::Clean(step)).await?;
+                }
+                Stage::Protect => round.dealt_with(&name, Stage::Protect).await?,
+                Stage::Release => {
+                    round.dealt_with(&name, Stage::Release).await?;
+                    return Ok(Next::Change);
+                }
+            }
+        }
+    }
+
+    /// Says what went wrong where a person looks. That this fails too is no news.
+    async fn tell(&self, error: &R::Error, round: &mut Round) {
+        if error.class() != Class::Conflict {
+            round.event(Severity::Warning, "Failed", error.to_string());
+        }
+        let findings = self.kind.reconciler.findings(error);
+        if !findings.is_empty()
+            && let Err(error) = round.report(&findings).await
+        {
+            tracing::debug!(%error, "the failure could not be written into the status");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Watching the objects of a kind, and those that belong to them.
+//!
+//! A [`Source`] is one watch: of the kind itself, of children whose content matters, or of children that
+//! only need to be there as they were applied. It keeps a [`Store`] up to date and says which objects need
+//! a look. A watch that breaks begins again by itself, later each time; [`Source::alive`] tells the truth
+//! about it.
+
+mod store;
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::stream::{BoxStream, StreamExt};
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::core::{DynamicResourceScope, ObjectMeta};
+use kube::runtime::utils::Backoff;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+
+use crate::controller::{Change, Key};
+use crate::retry;
+use crate::telemetry::Metrics;
+
+pub use store::{Applied, Held, News, Owner, Store};
+
+/// A watch may be broken for so long before it is said to be.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// What is done with the objects that a watch tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// They are what the controller is for.
+    Itself,
+    /// They are children, and what is in them matters: every change of one is a reason to look.
+    Content,
+    /// They are children that need to be as they were applied: a change to that is a reason to look.
+    Presence,
+}
+
+/// One watch, and what it has found so far.
+#[derive(Debug)]
+pub struct Source {
+    resource: ApiResource,
+    interest: Interest,
+    /// The kind whose children these are.
+    owner_kind: String,
+    /// The field manager of this operator.
+    manager: String,
+    /// Only objects with these labels.
+    labels: Option<String>,
+    /// What is known.
+    store: Arc<Store>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    synced: bool,
+    failing: Option<(Instant, String)>,
+}
+
+impl Source {
+    /// A watch of a kind for its own sake.
+    pub fn itself(resource: ApiResource, manager: &str) -> Source {
+        let owner_kind = resource.kind.clone();
+        Source::new(resource, Interest::Itself, owner_kind, manager, None)
+    }
+
+    /// A watch of children, found by their labels.
+    pub fn children(
+        resource: ApiResource,
+        interest: Interest,
+        owner_kind: &str,
+        manager: &str,
+        labels: String,
+    ) -> Source {
+        Source::new(resource, interest, owner_kind.to_owned(), manager, Some(labels))
+    }
+
+    fn new(
+        resource: ApiResource,
+        interest: Interest,
+        owner_kind: String,
+        manager: &str,
+        labels: Option<String>,
+    ) -> Source {
+        Source {
+            resource,
+            interest,
+            owner_kind,
+            manager: manager.to_owned(),
+            labels,
+            store: Arc::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The kind that is watched.
+    pub fn resource(&self) -> &ApiResource {
+        &self.resource
+    }
+
+    /// What is known.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Why it is watched.
+    pub fn interest(&self) -> Interest {
+        self.interest
+    }
+
+    /// Whether all there was has been seen once.
+    pub fn synced(&self) -> bool {
+        self.state().synced
+    }
+
+    /// Whether it sees what happens: nothing to say, or what is wrong.
+    pub fn alive(&self) -> Result<(), String> {
+        let kind = &self.resource.kind;
+        let state = self.state();
+        match &state.failing {
+            Some((since, why)) if !state.synced || since.elapsed() > GRACE => {
+                Err(format!("{kind} can't be watched for {} s: {why}", since.elapsed().as_secs()))
+            }
+            None if !state.synced => Err(format!("{kind}: not everything has been seen yet")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Watches for ever, in the given namespace or in all.
+    fn notices(
+        self: Arc<Self>,
+        client: Client,
+        namespace: Option<&str>,
+        metrics: &Metrics,
+    ) -> BoxStream<'static, Notice> {
+        match self.interest {
+            Interest::Presence => {
+                self.watch::<PartialObjectMeta<DynamicObject>>(client, namespace, metrics, |_| None)
+            }
+            Interest::Itself | Interest::Content => {
+                self.watch::<DynamicObject>(client, namespace, metrics, |object| serde_json::to_vec(object).ok())
+            }
+        }
+    }
+
+    fn watch<K>(
+        self: Arc<Self>,
+        client: Client,
+        namespace: Option<&str>,
+        metrics: &Metrics,
+        text: fn(&K) -> Option<Vec<u8>>,
+    ) -> BoxStream<'static, Notice>
+    where
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
+            + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let api: Api<K> = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
+            None => Api::all_with(client, &self.resource),
+        };
+        let config = self.labels.iter().fold(watcher::Config::default(), |config, labels| config.labels(labels));
+        let metrics = metrics.clone();
+        watcher(api, config)
+            .backoff(Pauses(0))
+            .flat_map(move |event| {
+                if event.is_err() {
+                    metrics.watch_restarted(&self.resource.kind);
+                }
+                futures::stream::iter(self.take_in(event, text))
+            })
+            .boxed()
+    }
+
+    fn take_in<K: Resource>(
+        &self,
+        event: watcher::Result<watcher::Event<K>>,
+        text: fn(&K) -> Option<Vec<u8>>,
+    ) -> Vec<Notice> {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                let why = error.to_string();
+                tracing::warn!(kind = self.resource.kind, error = why, "a watch was interrupted");
+                self.state().failing.get_or_insert((Instant::now(), why));
+                return Vec::new();
+            }
+        };
+        self.state().failing = None;
+        match event {
+            watcher::Event::Init => {
+                self.store.list_begins();
+                Vec::new()
+            }
+            watcher::Event::InitDone => {
+                self.state().synced = true;
+                let gone = self.store.list_ended();
+                let changes = gone.into_iter().filter_map(|(key, held)| self.vanished(key, &held));
+                changes.map(Notice::Change).chain([Notice::Listed]).collect()
+            }
+            watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
+                self.appeared(object, text).map(Notice::Change).into_iter().collect()
+            }
+            watcher::Event::Delete(object) => {
+                let key = key_of(object.meta());
+                let held = self.store.gone(&key, object.meta().uid.as_deref().unwrap_or_default());
+                let change = held.and_then(|held| self.vanished(key, &held));
+                change.map(Notice::Change).into_iter().collect()
+            }
+        }
+    }
+
+    fn appeared<K: Resource>(&self, mut object: K, text: fn(&K) -> Option<Vec<u8>>) -> Option<Change> {
+        let mut held = Held::new(object.meta(), &self.manager, None);
+        // Who has set which field is half of an object's size, and of no use to whoever reads it.
+        object.meta_mut().managed_fields = None;
+        held.text = text(&object).map(Vec::into_boxed_slice);
+        let key = key_of(object.meta());
+        let owner = held.owner.clone();
+        let news = self.store.seen(key.clone(), held);
+        match self.interest {
+            Interest::Itself if news != News::None => Some(Change::Touched(key)),
+            Interest::Content if news != News::None => self.owner(&key, owner),
+            Interest::Presence if news == News::Changed => self.owner(&key, owner),
+            _ => None,
+        }
+    }
+
+    fn vanished(&self, key: Key, held: &Held) -> Option<Change> {
+        match self.interest {
+            Interest::Itself => Some(Change::Gone(key)),
+            Interest::Content | Interest::Presence => self.owner(&key, held.owner.clone()),
+        }
+    }
+
+    fn owner(&self, child: &Key, seen: Option<Owner>) -> Option<Change> {
+        let owner = seen.or_else(|| self.store.glance(child)?.owner)?;
+        let name = owner.name.into_string();
+        (*owner.kind == *self.owner_kind)
+            .then(|| Change::Touched(Key { namespace: child.namespace.clone(), name }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The key of an object.
+pub fn key_of(meta: &ObjectMeta) -> Key {
+    Key {
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+    }
+}
+
+/// Changes of several watches as one stream that is silent until each has seen all there is: a child that
+/// has not been listed yet must not be taken for one that is missing.
+pub fn together(
+    sources: Vec<Arc<Source>>,
+    client: &Client,
+    namespace: Option<&str>,
+    metrics: &Metrics,
+) -> BoxStream<'static, Change> {
+    let notices = sources.iter().map(|source| source.clone().notices(client.clone(), namespace, metrics));
+    let notices: Vec<_> = notices.collect();
+    let mut open = false;
+    futures::stream::select_all(notices)
+        .flat_map(move |notice| {
+            let changes = match notice {
+                Notice::Change(change) if open => vec![change],
+                Notice::Listed if !open && sources.iter().all(|source| source.synced()) => {
+                    open = true;
+                    let itself = sources.iter().filter(|source| source.interest == Interest::Itself);
+                    itself.flat_map(|source| source.store.keys()).map(Change::Touched).collect()
+                }
+                Notice::Change(_) | Notice::Listed => Vec::new(),
+            };
+            futures::stream::iter(changes)
+        })
+        .boxed()
+}
+
+/// What a watch has to say.
+enum Notice {
+    /// Something needs a look.
+    Change(Change),
+    /// Everything there was has been seen.
+    Listed,
+}
+
+/// The pauses between tries of a watch that does not come about.
+struct Pauses(u32);
+
+const PAUSES: retry::Backoff =
+    retry::Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(15) };
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0 = self.0.saturating_add(1);
+        Some(PAUSES.delay(self.0, fastrand::f64()))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+}

@@ -1,0 +1,314 @@
+//! What is known of the objects of one kind, in as little memory as will do.
+//!
+//! Objects are held as text and decoded when they are worked on: ten thousand of them are then some
+//! megabytes instead of some hundred, and one that can't be decoded is its own affair. Of children that
+//! only need to be there, not even the text is held.
+//!
+//! What this process has written itself is entered from the API server's answer, so that it is known
+//! before the watch tells of it, and is no news when it does.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use kube::core::ObjectMeta;
+
+use crate::controller::Key;
+
+/// What is held of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Tells it from another of the same name.
+    pub uid: Box<str>,
+    /// Its resource version; zero where that is no number.
+    pub version: u64,
+    /// The name of the object that controls it, with its uid.
+    pub owner: Option<Owner>,
+    /// Stands for all that this operator has set on it. Somebody else's change to any of that changes it.
+    pub fingerprint: u64,
+    /// What was applied last, and the fingerprint that it had then.
+    pub applied: Option<Applied>,
+    /// The object itself, where it is of interest.
+    pub text: Option<Box<[u8]>>,
+    /// The list in which it was seen last.
+    round: u64,
+}
+
+/// Who controls an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its name, in the same namespace.
+    pub name: Box<str>,
+    /// Its uid.
+    pub uid: Box<str>,
+    /// Its kind.
+    pub kind: Box<str>,
+}
+
+/// What was applied last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// A hash of what was asked for.
+    pub desired: u64,
+    /// The fingerprint that the object had then.
+    pub fingerprint: u64,
+}
+
+impl Held {
+    /// From an object's metadata, as seen by this field manager.
+    pub fn new(meta: &ObjectMeta, manager: &str, text: Option<Vec<u8>>) -> Held {
+        let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
+        let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+        Held {
+            uid: meta.uid.clone().unwrap_or_default().into(),
+            version: version.unwrap_or_default(),
+            owner: owner.map(|owner| Owner {
+                name: owner.name.as_str().into(),
+                uid: owner.uid.as_str().into(),
+                kind: owner.kind.as_str().into(),
+            }),
+            fingerprint: fingerprint(meta, manager),
+            applied: None,
+            text: text.map(Vec::into_boxed_slice),
+            round: 0,
+        }
+    }
+}
+
+/// The API server keeps account of who has set which field. A field that somebody else changes is
+/// no longer ours, so the account of our fields tells of every change to one of them, and of none to any
+/// other: drift is seen without the content, and without a request.
+fn fingerprint(meta: &ObjectMeta, manager: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    meta.uid.hash(&mut hasher);
+    meta.deletion_timestamp.is_some().hash(&mut hasher);
+    for entry in meta.managed_fields.iter().flatten() {
+        let ours = entry.manager.as_deref() == Some(manager)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref().unwrap_or_default().is_empty();
+        if let Some(fields) = entry.fields_v1.as_ref().filter(|_| ours) {
+            fields.0.to_string().hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+/// What became of something that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It was known.
+    None,
+    /// It is not what it was, but all that this operator has set on it is.
+    Beside,
+    /// It is new, another one, or changed in what this operator has set.
+    Changed,
+}
+
+/// The objects of one kind.
+#[derive(Debug, Default)]
+pub struct Store {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    held: HashMap<Key, Held>,
+    round: u64,
+    listing: bool,
+}
+
+impl Store {
+    /// A list begins. What it does not name is gone when it ends.
+    pub fn list_begins(&self) {
+        let mut inner = self.write();
+        inner.round += 1;
+        inner.listing = true;
+    }
+
+    /// The list has ended: what is gone?
+    pub fn list_ended(&self) -> Vec<(Key, Held)> {
+        let mut inner = self.write();
+        inner.listing = false;
+        let round = inner.round;
+        let gone: Vec<Key> =
+            inner.held.iter().filter(|(_, held)| held.round != round).map(|(key, _)| key.clone()).collect();
+        gone.into_iter().filter_map(|key| inner.held.remove_entry(&key)).collect()
+    }
+
+    /// An object was seen, in a list or by a watch.
+    pub fn seen(&self, key: Key, mut held: Held) -> News {
+        let mut inner = self.write();
+        held.round = inner.round;
+        let listing = inner.listing;
+        let Some(known) = inner.held.get_mut(&key) else {
+            inner.held.insert(key, held);
+            return News::Changed;
+        };
+        // A watch can be behind what we wrote ourselves. A list is believed as it is: after a restore of
+        // the API server's own storage, versions begin lower than they were.
+        let old = known.uid == held.uid && held.version != 0 && held.version < known.version;
+        if known.uid == held.uid && held.version == known.version || old && !listing {
+            known.round = held.round;
+            return News::None;
+        }
+        let changed = known.uid != held.uid || known.fingerprint != held.fingerprint;
+        held.applied = known.applied.filter(|_| known.uid == held.uid);
+        // Who takes the owner reference away must not take the child away from its owner's sight.
+        if held.owner.is_none() {
+            held.owner = known.owner.take();
+        }
+        *known = held;
+        if changed { News::Changed } else { News::Beside }
+    }
+
+    /// The API server has answered a write of ours with this.
+    pub fn wrote(&self, key: Key, mut held: Held) {
+        let mut inner = self.write();
+        held.round = inner.round;
+        match inner.held.get(&key) {
+            Some(known) if known.uid == held.uid && known.version > held.version => {}
+            _ => drop(inner.held.insert(key, held)),
+        }
+    }
+
+    /// A watch says that an object is gone. Another of the same name may be there already.
+    pub fn gone(&self, key: &Key, uid: &str) -> Option<Held> {
+        let mut inner = self.write();
+        match inner.held.get(key) {
+            Some(known) if *known.uid == *uid => inner.held.remove(key),
+            _ => None,
+        }
+    }
+
+    /// What is held of an object.
+    pub fn get(&self, key: &Key) -> Option<Held> {
+        self.read().held.get(key).cloned()
+    }
+
+    /// The same without the text, for those who need only to know that it is there.
+    pub fn glance(&self, key: &Key) -> Option<Held> {
+        let inner = self.read();
+        inner.held.get(key).map(|held| Held {
+            uid: held.uid.clone(),
+            owner: held.owner.clone(),
+            text: None,
+            ..*held
+        })
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> Vec<Key> {
+        self.read().held.keys().cloned().collect()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.read().held.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    // What is under the lock is whole at every moment, also if somebody panicked while holding it.
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key { namespace: "default".into(), name: name.into() }
+    }
+
+    fn meta(uid: &str, version: u64, ours: &str) -> ObjectMeta {
+        serde_json::from_value(json!({
+            "uid": uid, "resourceVersion": version.to_string(),
+            "ownerReferences": [
+                {"apiVersion": "example.dev/v1", "kind": "Greeting", "name": "o", "uid": "9", "controller": true}
+            ],
+            "managedFields": [
+                {"manager": "us", "operation": "Apply", "fieldsV1": {"f:data": {ours: {}}}},
+                {"manager": "us", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:x": version}},
+                {"manager": "them", "operation": "Update", "fieldsV1": {"f:y": version}}
+            ]
+        }))
+        .unwrap()
+    }
+
+    fn held(uid: &str, version: u64, ours: &str) -> Held {
+        Held::new(&meta(uid, version, ours), "us", None)
+    }
+
+    #[test]
+    fn a_change_to_what_we_have_set_is_told_from_any_other() {
+        let store = Store::default();
+        assert_eq!(store.seen(key("a"), held("1", 1, "f:text")), News::Changed);
+        assert_eq!(store.seen(key("a"), held("1", 1, "f:text")), News::None);
+        assert_eq!(store.seen(key("a"), held("1", 2, "f:text")), News::Beside);
+        assert_eq!(store.seen(key("a"), held("1", 3, "f:other")), News::Changed);
+        assert_eq!(store.seen(key("a"), held("2", 4, "f:other")), News::Changed, "another of that name");
+    }
+
+    #[test]
+    fn what_we_wrote_is_no_news_and_what_is_older_is_not_believed() {
+        let store = Store::default();
+        store.seen(key("a"), held("1", 5, "f:old"));
+        store.wrote(key("a"), held("1", 7, "f:new"));
+        assert_eq!(store.seen(key("a"), held("1", 6, "f:old")), News::None);
+        assert_eq!(store.seen(key("a"), held("1", 7, "f:new")), News::None);
+        store.wrote(key("a"), held("1", 3, "f:late"));
+        assert_eq!(store.get(&key("a")).unwrap().version, 7);
+    }
+
+    #[test]
+    fn a_list_says_what_is_gone_but_not_of_what_was_written_meanwhile() {
+        let store = Store::default();
+        store.seen(key("stays"), held("1", 1, "f:x"));
+        store.seen(key("goes"), held("2", 2, "f:x"));
+        store.list_begins();
+        store.seen(key("stays"), held("1", 1, "f:x"));
+        store.wrote(key("made"), held("3", 9, "f:x"));
+        let gone: Vec<String> = store.list_ended().into_iter().map(|(key, _)| key.name).collect();
+        assert_eq!(gone, ["goes"]);
+        assert_eq!(store.len(), 2);
+    }
+
+    #[test]
+    fn after_a_restore_of_the_api_servers_storage_a_list_with_lower_versions_is_believed() {
+        let store = Store::default();
+        store.seen(key("a"), held("1", 100, "f:new"));
+        store.list_begins();
+        assert_eq!(store.seen(key("a"), held("1", 40, "f:old")), News::Changed);
+        assert_eq!(store.get(&key("a")).unwrap().version, 40);
+    }
+
+    #[test]
+    fn the_end_of_one_is_not_the_end_of_another_with_its_name() {
+        let store = Store::default();
+        store.seen(key("a"), held("1", 1, "f:x"));
+        store.wrote(key("a"), held("2", 5, "f:x"));
+        assert_eq!(store.gone(&key("a"), "1"), None);
+        assert!(store.gone(&key("a"), "2").is_some() && store.is_empty());
+    }
+
+    #[test]
+    fn who_takes_the_owner_reference_away_does_not_hide_the_child_from_its_owner() {
+        let store = Store::default();
+        store.seen(key("a"), held("1", 1, "f:x"));
+        let mut orphan = meta("1", 2, "f:y");
+        orphan.owner_references = None;
+        assert_eq!(store.seen(key("a"), Held::new(&orphan, "us", None)), News::Changed);
+        assert_eq!(&*store.get(&key("a")).unwrap().owner.unwrap().name, "o");
+    }
+}

@@ -1,0 +1,13 @@
+//! The kit at work on a real API server: an operator for Greetings, and what the world may do to it.
+
+mod children;
+mod cleanup;
+mod faults;
+mod failures;
+mod processes;
+mod rights;
+mod world;
+
+#[allow(dead_code)]
+#[path = "../../examples/greeting.rs"]
+mod greeting;
