@@ -184,7 +184,9 @@ impl Manager {
         drop(events);
         async move {
             tokio::join!(controllers, write_events);
+            // All is drained. The Lease is let go when that has been noticed.
             drop(shift);
+            std::future::pending().await
         }
     }
 }

@@ -46,9 +46,7 @@ impl Shared {
     /// Takes in the answer to a write or a read of the object itself.
     pub(crate) fn learn(&self, mut object: DynamicObject) -> Option<Box<[u8]>> {
         let key = key_of(&object.metadata);
-        let mut held = Held::new(&object.metadata, &self.names.manager, None);
-        object.metadata.managed_fields = None;
-        held.text = serde_json::to_vec(&object).ok().map(Vec::into_boxed_slice);
+        let held = Held::itself(&mut object, &self.names.manager);
         let text = held.text.clone();
         self.itself.store().wrote(key, held);
         text
@@ -112,7 +110,7 @@ impl Round {
             .map_err(|error| Error::Unwritable { object: object.clone(), why: error.to_string() })?;
         let (value, hash) = desired::mark(value, &self.owner(), &self.shared.names);
         let apply = Apply { round: self, source, key, object, value, hash };
-        match source.store().glance(&apply.key) {
+        match source.store().glance(&apply.key).filter(|_| source.store().stranger(&apply.key).is_none()) {
             Some(held) if held.owner.as_ref().is_some_and(|owner| *owner.uid == *self.uid()) => {
                 apply.again(held).await
             }
@@ -267,23 +265,36 @@ impl Apply<'_> {
     /// It is not there, as far as is known. Something of that name that is not ours is not touched: not
     /// what is in it, and not by making it go when this object goes.
     async fn first(self) -> Result<bool, Error> {
+        if let Some(stranger) = self.source.store().stranger(&self.key)
+            && self.found().await?.is_some_and(|found| found.uid.as_deref() == Some(&*stranger))
+        {
+            return Err(self.taken("somebody else has made it".to_owned()));
+        }
         match self.write(false).await {
             Err(Error::Api { source: kube::Error::Api(status), .. })
                 if status.is_conflict() && status.message.contains("conflict with") =>
             {
-                let found = self.api().get_metadata_opt(&self.key.name).await;
-                let found = found.map_err(|source| self.failed("reading", source))?;
+                let found = self.found().await?.unwrap_or_default();
                 let owner = self.round.owner();
-                let ours = found.is_some_and(|found| {
-                    found.metadata.owner_references.iter().flatten().any(|one| one.uid == owner.uid)
-                });
-                if !ours {
-                    return Err(self.taken("somebody else has made it".to_owned()));
+                if found.owner_references.iter().flatten().any(|one| one.uid == owner.uid) {
+                    return self.write(true).await;
                 }
-                self.write(true).await
+                Err(self.met(&found))
             }
             other => other,
         }
+    }
+
+    /// What there is of that name.
+    async fn found(&self) -> Result<Option<ObjectMeta>, Error> {
+        let found = self.api().get_metadata_opt(&self.key.name).await;
+        Ok(found.map_err(|source| self.failed("reading", source))?.map(|found| found.metadata))
+    }
+
+    /// It is somebody else's. That is remembered, so that the next try is no write.
+    fn met(&self, found: &ObjectMeta) -> Error {
+        self.source.store().met(&self.key, found.uid.as_deref().unwrap_or_default());
+        self.taken("somebody else has made it".to_owned())
     }
 
     async fn is_as_desired(&self) -> Result<bool, Error> {
@@ -314,12 +325,17 @@ impl Apply<'_> {
             }
             _ => self.api().patch(&self.key.name, &params, &patch).await.map_err(failed)?,
         };
-        if !force && made_by_somebody_else(&written.metadata, &self.round.shared.names.manager) {
+        if !force && self.is_somebody_elses(&written.metadata) {
             self.let_go().await?;
-            return Err(self.taken("somebody else has made it".to_owned()));
+            return Err(self.met(&written.metadata));
         }
         self.learn(written);
         Ok(true)
+    }
+
+    fn is_somebody_elses(&self, meta: &ObjectMeta) -> bool {
+        let ours = self.source.store().departed(&self.key, meta.uid.as_deref().unwrap_or_default());
+        !ours && made_by_somebody_else(meta, &self.round.shared.names.manager)
     }
 
     /// Takes back all that this operator has set.
@@ -335,12 +351,12 @@ impl Apply<'_> {
     }
 
     fn learn(&self, mut written: DynamicObject) {
-        let mut held = Held::new(&written.metadata, &self.round.shared.names.manager, None);
+        let manager = &self.round.shared.names.manager;
+        let mut held = match self.source.interest() {
+            Interest::Content => Held::content(&mut written, manager),
+            _ => Held::new(&written.metadata, manager),
+        };
         held.applied = Some(Applied { desired: self.hash, fingerprint: held.fingerprint });
-        if self.source.interest() == Interest::Content {
-            written.metadata.managed_fields = None;
-            held.text = serde_json::to_vec(&written).ok().map(Vec::into_boxed_slice);
-        }
         self.source.store().wrote(self.key.clone(), held);
     }
 
@@ -357,8 +373,9 @@ impl Apply<'_> {
     }
 }
 
-/// Whether somebody else has set fields on it as early as it was made. Others may well change what is
-/// ours later, also in ways that hide it from us, such as taking its label away.
+/// Whether somebody else has set fields on it as early as it was made. Others may well change what
+/// another process of ours has made, also in ways that hide it from us, such as taking its label away;
+/// but hardly within the second.
 fn made_by_somebody_else(meta: &ObjectMeta, manager: &str) -> bool {
     let made = meta.creation_timestamp.as_ref().map(|time| time.0.as_second());
     meta.managed_fields.iter().flatten().any(|entry| {

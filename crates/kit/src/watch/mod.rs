@@ -138,11 +138,13 @@ impl Source {
         metrics: &Metrics,
     ) -> BoxStream<'static, Notice> {
         match self.interest {
+            Interest::Itself => self.watch(client, namespace, metrics, Held::itself),
+            Interest::Content => self.watch(client, namespace, metrics, Held::content),
             Interest::Presence => {
-                self.watch::<PartialObjectMeta<DynamicObject>>(client, namespace, metrics, |_| None)
-            }
-            Interest::Itself | Interest::Content => {
-                self.watch::<DynamicObject>(client, namespace, metrics, |object| serde_json::to_vec(object).ok())
+                let presence = |object: &mut PartialObjectMeta<DynamicObject>, manager: &str| {
+                    Held::new(&object.metadata, manager)
+                };
+                self.watch(client, namespace, metrics, presence)
             }
         }
     }
@@ -152,7 +154,7 @@ impl Source {
         client: Client,
         namespace: Option<&str>,
         metrics: &Metrics,
-        text: fn(&K) -> Option<Vec<u8>>,
+        hold: fn(&mut K, &str) -> Held,
     ) -> BoxStream<'static, Notice>
     where
         K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
@@ -170,7 +172,7 @@ impl Source {
                 if event.is_err() {
                     metrics.watch_restarted(&self.resource.kind);
                 }
-                futures::stream::iter(self.take_in(event, text))
+                futures::stream::iter(self.take_in(event, hold))
             })
             .boxed()
     }
@@ -178,7 +180,7 @@ impl Source {
     fn take_in<K: Resource>(
         &self,
         event: watcher::Result<watcher::Event<K>>,
-        text: fn(&K) -> Option<Vec<u8>>,
+        hold: fn(&mut K, &str) -> Held,
     ) -> Vec<Notice> {
         let event = match event {
             Ok(event) => event,
@@ -202,7 +204,7 @@ impl Source {
                 changes.map(Notice::Change).chain([Notice::Listed]).collect()
             }
             watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
-                self.appeared(object, text).map(Notice::Change).into_iter().collect()
+                self.appeared(object, hold).map(Notice::Change).into_iter().collect()
             }
             watcher::Event::Delete(object) => {
                 let key = key_of(object.meta());
@@ -213,16 +215,13 @@ impl Source {
         }
     }
 
-    fn appeared<K: Resource>(&self, mut object: K, text: fn(&K) -> Option<Vec<u8>>) -> Option<Change> {
-        let mut held = Held::new(object.meta(), &self.manager, None);
-        // Who has set which field is half of an object's size, and of no use to whoever reads it.
-        object.meta_mut().managed_fields = None;
-        held.text = text(&object).map(Vec::into_boxed_slice);
+    fn appeared<K: Resource>(&self, mut object: K, hold: fn(&mut K, &str) -> Held) -> Option<Change> {
+        let held = hold(&mut object, &self.manager);
         let key = key_of(object.meta());
         let owner = held.owner.clone();
         let news = self.store.seen(key.clone(), held);
         match self.interest {
-            Interest::Itself if news != News::None => Some(Change::Touched(key)),
+            Interest::Itself if news == News::Changed => Some(Change::Touched(key)),
             Interest::Content if news != News::None => self.owner(&key, owner),
             Interest::Presence if news == News::Changed => self.owner(&key, owner),
             _ => None,

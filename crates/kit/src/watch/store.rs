@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use kube::core::ObjectMeta;
+use kube::core::{DynamicObject, ObjectMeta};
 
 use crate::controller::Key;
 
@@ -24,7 +24,8 @@ pub struct Held {
     pub version: u64,
     /// The name of the object that controls it, with its uid.
     pub owner: Option<Owner>,
-    /// Stands for all that this operator has set on it. Somebody else's change to any of that changes it.
+    /// Stands for what is not to change without a look: of a child, all that this operator has set on it;
+    /// of an object for its own sake, all but its status as this operator wrote it.
     pub fingerprint: u64,
     /// What was applied last, and the fingerprint that it had then.
     pub applied: Option<Applied>,
@@ -55,8 +56,43 @@ pub struct Applied {
 }
 
 impl Held {
-    /// From an object's metadata, as seen by this field manager.
-    pub fn new(meta: &ObjectMeta, manager: &str, text: Option<Vec<u8>>) -> Held {
+    /// An object for its own sake. Who has set which field is taken out of it: that is half of its size,
+    /// and of no use to whoever reads it.
+    pub fn itself(object: &mut DynamicObject, manager: &str) -> Held {
+        let mut held = Held::new(&object.metadata, manager);
+        let mut hasher = DefaultHasher::new();
+        for entry in object.metadata.managed_fields.take().iter().flatten() {
+            let status = entry.subresource.as_deref() == Some("status");
+            if let Some(fields) = entry.fields_v1.as_ref()
+                && status
+                && entry.manager.as_deref() != Some(manager)
+            {
+                fields.0.to_string().hash(&mut hasher);
+            }
+        }
+        held.text = serde_json::to_vec(&*object).ok().map(Vec::into_boxed_slice);
+        let version = object.metadata.resource_version.take();
+        let status = object.data.as_object_mut().and_then(|fields| fields.remove("status"));
+        // An object can always be written as JSON; where it can't, each change is news.
+        serde_json::to_string(&*object).unwrap_or_else(|_| format!("{version:?}")).hash(&mut hasher);
+        if let (Some(status), Some(fields)) = (status, object.data.as_object_mut()) {
+            fields.insert("status".to_owned(), status);
+        }
+        object.metadata.resource_version = version;
+        held.fingerprint = hasher.finish();
+        held
+    }
+
+    /// A child whose content matters.
+    pub fn content(object: &mut DynamicObject, manager: &str) -> Held {
+        let mut held = Held::new(&object.metadata, manager);
+        object.metadata.managed_fields = None;
+        held.text = serde_json::to_vec(&*object).ok().map(Vec::into_boxed_slice);
+        held
+    }
+
+    /// A child, from its metadata, as seen by this field manager.
+    pub fn new(meta: &ObjectMeta, manager: &str) -> Held {
         let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
         let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
         Held {
@@ -69,7 +105,7 @@ impl Held {
             }),
             fingerprint: fingerprint(meta, manager),
             applied: None,
-            text: text.map(Vec::into_boxed_slice),
+            text: None,
             round: 0,
         }
     }
@@ -113,8 +149,33 @@ pub struct Store {
 #[derive(Debug, Default)]
 struct Inner {
     held: HashMap<Key, Held>,
+    /// Uids of those that this process has applied and that have left its sight: gone, or robbed of the
+    /// label by which they are found.
+    departed: HashMap<Key, Box<str>>,
+    /// Uids of those that turned out to be somebody else's.
+    strangers: HashMap<Key, Box<str>>,
     round: u64,
     listing: bool,
+}
+
+/// So many of the departed, and so many strangers, are remembered.
+const REMEMBERED: usize = 1024;
+
+fn remember(uids: &mut HashMap<Key, Box<str>>, key: &Key, uid: &str) {
+    if uids.len() >= REMEMBERED {
+        uids.clear();
+    }
+    uids.insert(key.clone(), uid.into());
+}
+
+impl Inner {
+    fn remove(&mut self, key: &Key) -> Option<Held> {
+        let held = self.held.remove(key)?;
+        if held.applied.is_some() {
+            remember(&mut self.departed, key, &held.uid);
+        }
+        Some(held)
+    }
 }
 
 impl Store {
@@ -132,7 +193,7 @@ impl Store {
         let round = inner.round;
         let gone: Vec<Key> =
             inner.held.iter().filter(|(_, held)| held.round != round).map(|(key, _)| key.clone()).collect();
-        gone.into_iter().filter_map(|key| inner.held.remove_entry(&key)).collect()
+        gone.into_iter().filter_map(|key| inner.remove(&key).map(|held| (key, held))).collect()
     }
 
     /// An object was seen, in a list or by a watch.
@@ -165,6 +226,8 @@ impl Store {
     pub fn wrote(&self, key: Key, mut held: Held) {
         let mut inner = self.write();
         held.round = inner.round;
+        inner.departed.remove(&key);
+        inner.strangers.remove(&key);
         match inner.held.get(&key) {
             Some(known) if known.uid == held.uid && known.version > held.version => {}
             _ => drop(inner.held.insert(key, held)),
@@ -175,9 +238,24 @@ impl Store {
     pub fn gone(&self, key: &Key, uid: &str) -> Option<Held> {
         let mut inner = self.write();
         match inner.held.get(key) {
-            Some(known) if *known.uid == *uid => inner.held.remove(key),
+            Some(known) if *known.uid == *uid => inner.remove(key),
             _ => None,
         }
+    }
+
+    /// Whether this is one that this process has applied and lost sight of.
+    pub fn departed(&self, key: &Key, uid: &str) -> bool {
+        self.read().departed.get(key).is_some_and(|known| **known == *uid)
+    }
+
+    /// What has this name is somebody else's.
+    pub fn met(&self, key: &Key, uid: &str) {
+        remember(&mut self.write().strangers, key, uid);
+    }
+
+    /// The uid of what has this name and is somebody else's.
+    pub fn stranger(&self, key: &Key) -> Option<Box<str>> {
+        self.read().strangers.get(key).cloned()
     }
 
     /// What is held of an object.
@@ -247,7 +325,7 @@ mod tests {
     }
 
     fn held(uid: &str, version: u64, ours: &str) -> Held {
-        Held::new(&meta(uid, version, ours), "us", None)
+        Held::new(&meta(uid, version, ours), "us")
     }
 
     #[test]
@@ -258,6 +336,33 @@ mod tests {
         assert_eq!(store.seen(key("a"), held("1", 2, "f:text")), News::Beside);
         assert_eq!(store.seen(key("a"), held("1", 3, "f:other")), News::Changed);
         assert_eq!(store.seen(key("a"), held("2", 4, "f:other")), News::Changed, "another of that name");
+    }
+
+    #[test]
+    fn a_status_of_our_own_is_no_reason_to_look_and_somebody_elses_is() {
+        let object = |version: u64, name: &str, status: &str, by: &str| {
+            let mut object: DynamicObject = serde_json::from_value(json!({
+                "apiVersion": "example.dev/v1", "kind": "Greeting",
+                "metadata": {
+                    "uid": "1", "resourceVersion": version.to_string(),
+                    "managedFields": [
+                        {"manager": by, "operation": "Update", "subresource": "status", "fieldsV1": {status: {}}}
+                    ]
+                },
+                "spec": {"name": name}, "status": {"text": status}
+            }))
+            .unwrap();
+            Held::itself(&mut object, "us")
+        };
+        let store = Store::default();
+        store.seen(key("a"), object(1, "x", "", "us"));
+        assert_eq!(store.seen(key("a"), object(2, "x", "ready", "us")), News::Beside);
+        assert_eq!(store.seen(key("a"), object(3, "x", "nonsense", "them")), News::Changed);
+        store.seen(key("a"), object(4, "x", "ready", "us"));
+        assert_eq!(store.seen(key("a"), object(5, "y", "ready", "us")), News::Changed);
+        let text = store.get(&key("a")).unwrap().text.unwrap();
+        let text: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!((&text["status"]["text"], &text["metadata"]["resourceVersion"]), (&json!("ready"), &json!("5")));
     }
 
     #[test]
@@ -308,7 +413,7 @@ mod tests {
         store.seen(key("a"), held("1", 1, "f:x"));
         let mut orphan = meta("1", 2, "f:y");
         orphan.owner_references = None;
-        assert_eq!(store.seen(key("a"), Held::new(&orphan, "us", None)), News::Changed);
+        assert_eq!(store.seen(key("a"), Held::new(&orphan, "us")), News::Changed);
         assert_eq!(&*store.get(&key("a")).unwrap().owner.unwrap().name, "o");
     }
 }
