@@ -25,6 +25,7 @@ ifeq ($(CLUSTER),current)
 	cargo test --locked --package testbed --test cluster -- kubernetes::
 else
 	cargo build --locked --package testbed
+	cargo test --locked --package keelson-kit --features otel --lib --test telemetry
 	trap '$(TESTBED) down' EXIT; cargo test --locked --workspace
 endif
 
@@ -32,6 +33,7 @@ endif
 lint: tools ## Check format, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	cargo clippy --locked --package keelson-kit --all-targets --all-features -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --quiet
 
 .PHONY: bench

@@ -3,11 +3,20 @@
 //! The decisions are here as plain values that read no clock and do no IO: what to work on next
 //! ([`queue`]), how long to wait after a failure ([`retry`]), whether an outside system may be asked
 //! again ([`breaker`]), what a condition's transition time is ([`conditions`]), who is at
-//! work ([`election`]). The shells around them
-//! only gather facts and carry the decisions out.
+//! work ([`election`]), when certificates change ([`certificates`]). The shells around them only gather
+//! facts and carry the decisions out.
+//!
+//! What an operator tells about itself is in [`telemetry`] and [`health`], and served by [`admin`].
+//!
+//! # Features
+//!
+//! - `otel`, off unless asked for so that the kit stays light: traces are sent to an OpenTelemetry
+//!   collector (OTLP over HTTP). Without it there are logs and metrics, and a setting that asks for
+//!   traces is answered with a warning.
 
 pub mod admin;
 pub mod breaker;
+pub mod certificates;
 pub mod client;
 pub mod conditions;
 pub mod controller;
@@ -27,6 +36,7 @@ pub mod round;
 pub mod serve;
 pub mod telemetry;
 pub mod watch;
+pub mod webhook;
 
 pub use error::Error;
 pub use manager::Manager;

@@ -31,8 +31,12 @@ pub type Handler = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Response<Byt
 /// The largest body that is read: an API server sends objects, and those have at most 3 MiB; a
 /// conversion can hold several.
 const LARGEST_BODY: usize = 32 << 20;
-/// For the TLS handshake, for the head of a request, and for its body and answer.
+/// For the TLS handshake, and for the body and the answer of a request.
 const LONGEST: Duration = Duration::from_secs(10);
+/// How long a connection may stay open without a request. API servers, as all that is written in Go, give
+/// up such a connection after 90 s. It must not be closed from here before that: a request that
+/// is sent at that very moment would be lost.
+const IDLE: Duration = Duration::from_secs(120);
 /// How long requests under way may take to end, once the server is to stop.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -111,7 +115,7 @@ where
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(LONGEST)
+        .header_read_timeout(IDLE)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     tokio::select! {

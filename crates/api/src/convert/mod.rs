@@ -13,7 +13,6 @@
 
 mod mapping;
 mod merge;
-mod review;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -21,7 +20,6 @@ use thiserror::Error;
 use crate::GROUP;
 use crate::value::words;
 use merge::carry_over;
-pub use review::review;
 
 /// Where specs of other versions are kept: a JSON object from version to spec.
 pub const ANNOTATION: &str = "keelson.dev/conversion";

@@ -140,27 +140,6 @@ fn other_kinds_and_versions_are_refused_with_a_reason() {
     assert_eq!(convert(json!(5), ApiVersion::V1), Err(ConversionError::NotAnObject));
 }
 
-#[test]
-fn a_review_is_answered_whole_or_with_the_reason() {
-    let ask = |objects: Value| {
-        review(json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
-            "request": { "uid": "7", "desiredAPIVersion": "keelson.dev/v1", "objects": objects }
-        }))
-    };
-    let answer = ask(json!([object(ApiVersion::V1Alpha1, json!({"replicas": 1})), full()]));
-    assert_eq!(
-        (&answer["response"]["uid"], &answer["response"]["result"]["status"]),
-        (&json!("7"), &json!("Success"))
-    );
-    assert_eq!(answer["response"]["convertedObjects"][0]["spec"], json!({"replicas": 1}));
-    assert_eq!(answer["response"]["convertedObjects"][1], full());
-    let refused = ask(json!([{"kind": "Pod"}]));
-    assert_eq!(refused["response"]["result"]["status"], "Failure");
-    assert!(refused["response"]["result"]["message"].as_str().unwrap().contains("only Database"));
-    assert_eq!(review(json!({}))["response"]["result"]["status"], "Failure");
-}
-
 /// Any JSON, so that nothing depends on what a schema would have let through.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
@@ -43,15 +42,14 @@ pub async fn client() -> Client {
 }
 
 async fn install(client: &Client) {
-    let (url, certificate) = webhook::serve().await;
+    let url = webhook::serve(client, &crds::database().unwrap()).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     for mut crd in crds::crds().unwrap() {
         if let Some(webhook) = crd.spec.conversion.as_mut().and_then(|conversion| conversion.webhook.as_mut())
         {
             webhook.client_config = Some(WebhookClientConfig {
                 url: Some(format!("{url}{}", crds::CONVERT_PATH)),
-                ca_bundle: Some(ByteString(certificate.clone().into_bytes())),
-                service: None,
+                ..WebhookClientConfig::default()
             });
         }
         let name = crd.metadata.name.clone().unwrap();
@@ -64,7 +62,6 @@ async fn install(client: &Client) {
     let mut configuration = admission::configuration();
     for webhook in configuration.webhooks.iter_mut().flatten() {
         webhook.client_config.url = Some(format!("{url}{}", admission::VALIDATE_PATH));
-        webhook.client_config.ca_bundle = Some(ByteString(certificate.clone().into_bytes()));
         webhook.client_config.service = None;
     }
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
