@@ -36,6 +36,12 @@ lint: tools ## Check format, lints and documentation
 	cargo clippy --locked --package keelson-kit --all-targets --all-features -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --quiet
 
+.PHONY: bench
+bench: tools ## Measure the kit beside Go's controller-runtime (OBJECTS=n, RUNS=n), into bench/kit.md
+	cargo build --locked --release --package keelson-kit --example greeting
+	cargo run --locked --release --package keelson-bench -- kit \
+		$(if $(OBJECTS),--objects $(OBJECTS)) $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY))
+
 .PHONY: generate
 generate: tools ## Write what is generated from the types: definitions, admission rules, field reference
 	cargo run --locked --package keelson-api --example generate

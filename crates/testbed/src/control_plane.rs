@@ -11,6 +11,7 @@ use std::time::Duration;
 use kube::Client;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 
 use crate::client::connect;
 use crate::cluster::api_server_ready;
@@ -28,10 +29,22 @@ use crate::progress::Progress;
 /// the process that holds the other end is gone, however it went.
 const WATCHDOG: &str = r#"trap '' INT TERM HUP; cat >/dev/null; kill -KILL "-$1"; rm -rf -- "$2""#;
 
+/// A user whose every request the API server writes down. The user has no rights of its own.
+#[derive(Clone, Debug)]
+pub struct Audited {
+    /// For programs that are to be this user.
+    pub kubeconfig: PathBuf,
+    /// One JSON object of the kind `audit.k8s.io/v1` `Event` a line: a request that has ended, or, for a
+    /// watch, also one that has begun.
+    pub log: PathBuf,
+}
+
 /// A control plane that runs until it is dropped.
 pub struct ControlPlane {
     client: Client,
+    address: String,
     folder: PathBuf,
+    pki: Pki,
     api_server: Component,
     running: Option<Child>,
     etcd: Child,
@@ -43,6 +56,34 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts one. The first time on a machine this builds Kubernetes.
     pub async fn start() -> Result<ControlPlane> {
+        Self::start_with(|_, _| Ok(Vec::new())).await
+    }
+
+    /// Starts one that writes down what one user asks for. Whoever else asks leaves no trace there, so
+    /// that a program's requests can be counted while others look on.
+    pub async fn start_audited(user: &str) -> Result<(ControlPlane, Audited)> {
+        let plane = Self::start_with(|pki, folder| {
+            pki.sign(user, user, &[], &[], &[])?;
+            let policy = folder.join("audit-policy.json");
+            crate::pki::write_secret(&policy, &audit_policy(user))?;
+            Ok(vec![
+                format!("--audit-policy-file={}", policy.display()),
+                format!("--audit-log-path={}", folder.join("audit.log").display()),
+                // In megabytes: never begun anew while somebody reads it.
+                "--audit-log-maxsize=100000".into(),
+            ])
+        })
+        .await?;
+        let audited = Audited {
+            kubeconfig: plane.folder.join(format!("{user}.kubeconfig")),
+            log: plane.folder.join("audit.log"),
+        };
+        plane.pki.write_kubeconfig(user, &plane.address, &audited.kubeconfig)?;
+        Ok((plane, audited))
+    }
+
+    /// `more` makes further flags of the API server.
+    async fn start_with(more: impl FnOnce(&Pki, &Path) -> Result<Vec<String>>) -> Result<ControlPlane> {
         let cache = Cache::open()?;
         let programs = Programs::build_kubernetes(&cache, &Progress::new(&cache))?;
         let ports = [Port::take()?, Port::take()?, Port::take()?];
@@ -53,7 +94,8 @@ impl ControlPlane {
         }
         let pki = Pki::create(&folder.join("pki"))?;
         pki.sign_api_server(&[Ipv4Addr::LOCALHOST, API_SERVICE])?;
-        pki.write_admin(&format!("https://127.0.0.1:{port}"), &folder.join("kubeconfig"))?;
+        let address = format!("https://127.0.0.1:{port}");
+        pki.write_admin(&address, &folder.join("kubeconfig"))?;
         let plane = components::ControlPlane {
             programs: &programs,
             pki: &pki,
@@ -74,12 +116,15 @@ impl ControlPlane {
             .spawn()
             .during("starting", "the watchdog")?;
         let lifeline = watchdog.stdin.take();
-        let api_server = plane.api_server();
+        let mut api_server = plane.api_server();
+        api_server.argv.extend(more(&pki, &folder)?);
         let running = Some(launch(&api_server, &folder, group)?);
         let client = connect(&folder.join("kubeconfig")).await?;
         let plane = ControlPlane {
             client,
+            address,
             folder,
+            pki,
             api_server,
             running,
             etcd,
@@ -158,6 +203,16 @@ impl Drop for ControlPlane {
             let _ = child.wait();
         }
     }
+}
+
+fn audit_policy(user: &str) -> String {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{ "level": "Metadata", "users": [user] }, { "level": "None" }],
+    })
+    .to_string()
 }
 
 fn launch(component: &Component, folder: &Path, group: i32) -> Result<Child> {

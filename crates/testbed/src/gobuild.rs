@@ -12,23 +12,26 @@ use crate::shell::{run, run_command};
 const VERSION_PACKAGE: &str = "k8s.io/component-base/version";
 
 /// One Go module and the programs that come out of it.
-struct Module {
-    /// Its folder below `go/`.
-    name: &'static str,
+struct Module<'a> {
+    /// What it is called in the cache.
+    name: &'a str,
+    /// Its folder, seen from `go/`.
+    folder: &'a str,
     /// What the person reads while it is built.
-    title: &'static str,
+    title: &'a str,
     /// Package to build, and the program's name.
-    programs: &'static [(&'static str, &'static str)],
-    tags: &'static str,
+    programs: &'a [(&'a str, &'a str)],
+    tags: &'a str,
     /// Whether `k8s.io/component-base` wants to be told its version.
     kubernetes: bool,
 }
 
 const KUBERNETES_VERSION: &str = "1.36.3";
 
-const MODULES: [Module; 4] = [
+const MODULES: [Module<'static>; 4] = [
     Module {
         name: "kubernetes",
+        folder: "kubernetes",
         title: "building Kubernetes and etcd",
         programs: &[(".", "kubernetes"), ("k8s.io/kubernetes/cmd/kubectl", "kubectl")],
         tags: "",
@@ -36,6 +39,7 @@ const MODULES: [Module; 4] = [
     },
     Module {
         name: "containerd",
+        folder: "containerd",
         title: "building containerd",
         programs: &[
             ("github.com/containerd/containerd/v2/cmd/containerd", "containerd"),
@@ -47,6 +51,7 @@ const MODULES: [Module; 4] = [
     },
     Module {
         name: "coredns",
+        folder: "coredns",
         title: "building CoreDNS",
         programs: &[(".", "coredns")],
         tags: "",
@@ -54,12 +59,30 @@ const MODULES: [Module; 4] = [
     },
     Module {
         name: "versitygw",
+        folder: "versitygw",
         title: "building the S3 server",
         programs: &[("github.com/versity/versitygw/cmd/versitygw", "versitygw")],
         tags: "",
         kubernetes: false,
     },
 ];
+
+/// Builds one program from a package of the Go module in `folder`, if it is not in the cache yet, and says
+/// where it is. `title` is what the person reads meanwhile.
+pub fn build_go(title: &str, folder: &Path, package: &str, program: &str) -> Result<PathBuf> {
+    let absolute = std::path::absolute(folder).during("resolving", folder)?;
+    let module = Module {
+        name: program,
+        folder: &absolute.to_string_lossy(),
+        title,
+        programs: &[(package, program)],
+        tags: "",
+        kubernetes: false,
+    };
+    let cache = Cache::open()?;
+    let progress = Progress::new(&cache);
+    Ok(Programs::build_modules(&cache, &progress, &[module])?.find(program))
+}
 
 /// Folders with the programs, by module.
 #[derive(Clone, Debug)]
@@ -78,7 +101,7 @@ impl Programs {
         Self::build_modules(cache, progress, &MODULES[..1])
     }
 
-    fn build_modules(cache: &Cache, progress: &Progress, modules: &[Module]) -> Result<Self> {
+    fn build_modules(cache: &Cache, progress: &Progress, modules: &[Module<'_>]) -> Result<Self> {
         let compiler = run(&["go", "version"])?;
         let folders = modules
             .iter()
@@ -107,21 +130,19 @@ impl Programs {
     }
 }
 
-impl Module {
+impl Module<'_> {
     fn source(&self) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(self.name)
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(self.folder)
     }
 
     /// Changes with the source, the pinned versions, the flags and the compiler.
     fn key(&self, compiler: &str) -> Result<String> {
         let mut text = format!("{compiler}{:?}{}{}", self.programs, self.tags, self.linker_flags());
         let source = self.source();
-        for file in ["go.mod", "go.sum", "main.go"] {
-            match fs::read_to_string(source.join(file)) {
-                Ok(content) => text.push_str(&content),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error).during("reading", source.join(file)),
-            }
+        let mut files = vec![source.join("go.mod"), source.join("go.sum")];
+        files.extend(go_files(&source)?);
+        for file in files {
+            text.push_str(&fs::read_to_string(&file).during("reading", &file)?);
         }
         Ok(sha256(text.as_bytes())[..16].to_owned())
     }
@@ -149,4 +170,20 @@ impl Module {
         }
         Ok(())
     }
+}
+
+/// All Go source below a folder, in an order that is always the same.
+fn go_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
+    let mut paths: Vec<PathBuf> = entries.during("reading", folder)?.iter().map(fs::DirEntry::path).collect();
+    paths.sort();
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            files.extend(go_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "go") {
+            files.push(path);
+        }
+    }
+    Ok(files)
 }

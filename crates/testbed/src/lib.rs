@@ -7,6 +7,7 @@
 //! - [`Cluster::from_env`] gives a test the cluster to use, and starts it if need be.
 //! - [`Fault`] lists what can be made to go wrong; [`Cluster::inject`] and [`Cluster::heal`] do it.
 //! - [`ControlPlane::start`] gives a test an API server without nodes, in seconds.
+//! - [`build_go`] builds a program from a Go module, once for all checkouts.
 //! - [`until`] waits for a condition with a deadline.
 //!
 //! The command `testbed` does the same for people.
@@ -40,9 +41,10 @@ mod wait;
 pub use addons::{NAMESPACE, S3_NAME, STORAGE_CLASS, STORAGE_CLASS_KEPT};
 pub use client::connect;
 pub use cluster::Cluster;
-pub use control_plane::ControlPlane;
+pub use control_plane::{Audited, ControlPlane};
 pub use error::{Error, Result};
 pub use fault::{Fault, HubComponent, Volume, heal_all};
+pub use gobuild::build_go;
 pub use image::{Image, Settings};
 pub use layout::Layout;
 pub use network::Node;

@@ -80,6 +80,28 @@ async fn the_api_server_can_stand_still_or_go_away_and_keeps_what_it_was_told() 
     write(&plane, "after-the-stop").await.unwrap();
 }
 
+#[tokio::test]
+async fn the_requests_of_one_user_are_written_down_and_no_others() {
+    let _turn = SERIAL.lock().await;
+    let (plane, audited) = ControlPlane::start_audited("somebody").await.unwrap();
+    write(&plane, "by-the-test-itself").await.unwrap();
+    let client = testbed::connect(&audited.kubeconfig).await.unwrap();
+    let refused = Api::<ConfigMap>::default_namespaced(client).get("asked-for").await;
+    assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 403), "it has no rights");
+    let line =
+        until_blocking("the request to be written down", 10 * SECONDS, || {
+            match std::fs::read_to_string(&audited.log) {
+                Ok(text) if text.ends_with('\n') => Look::There(text),
+                other => Look::NotYet(format!("{other:?}")),
+            }
+        })
+        .unwrap();
+    let event: serde_json::Value = serde_json::from_str(&line).expect("one line");
+    assert_eq!(event["user"]["username"], "somebody");
+    assert_eq!(event["objectRef"]["name"], "asked-for");
+    assert_eq!(event["responseStatus"]["code"], 403);
+}
+
 #[test]
 fn a_control_plane_goes_with_whoever_started_it_however_that_ends() {
     let _turn = SERIAL.blocking_lock();
