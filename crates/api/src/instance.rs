@@ -184,6 +184,10 @@ pub struct InstanceSettings {
     pub parameters: BTreeMap<String, String>,
     /// What applications find.
     pub app: AppAccess,
+    /// Which database this is, once an instance has reported it. Where it is set, none is made anew,
+    /// whatever became of the Lease and the volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
     /// Changes whenever one of the Secrets does.
     #[serde(default)]
     pub secrets: String,

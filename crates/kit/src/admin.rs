@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 
 use crate::health::Health;
-use crate::serve::{self, handler, text};
+use crate::serve::{self, Handler, handler, text};
 use crate::telemetry::Metrics;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -28,24 +28,25 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let stop = stop.shared();
-    let numbers = handler(move |request| {
-        let metrics = metrics.clone();
-        async move { page(&request, |path| (path == "/metrics").then(|| numbers(&metrics, request.headers()))) }
-    });
-    let truth = handler(move |request| {
-        let health = health.clone();
+    tokio::join!(
+        serve::serve(metrics_listener, None, pages(Some(metrics), None), stop.clone()),
+        serve::serve(health_listener, None, pages(None, Some(health)), stop)
+    );
+}
+
+/// The pages themselves, for whoever wants both on one port.
+pub fn pages(metrics: Option<Metrics>, health: Option<Health>) -> Handler {
+    handler(move |request| {
+        let (metrics, health) = (metrics.clone(), health.clone());
         async move {
             page(&request, |path| match path {
-                "/healthz" => Some(state(health.liveness())),
-                "/readyz" => Some(state(health.readiness())),
+                "/metrics" => metrics.map(|metrics| numbers(&metrics, request.headers())),
+                "/healthz" => health.map(|health| state(health.liveness())),
+                "/readyz" => health.map(|health| state(health.readiness())),
                 _ => None,
             })
         }
-    });
-    tokio::join!(
-        serve::serve(metrics_listener, None, numbers, stop.clone()),
-        serve::serve(health_listener, None, truth, stop)
-    );
+    })
 }
 
 /// The page at a path, for those who only want to read.
