@@ -8,6 +8,7 @@
 //! - [`admission`] says at once what no rule can: that there is no minute 61;
 //! - [`mod@crds`] and [`policy`] are what a cluster needs to know these kinds, rules included;
 //! - [`instance`] is what operator and agent tell each other;
+//! - [`parameters`] lists those that nobody else may set;
 //! - [`mod@reference`] writes the field reference from them.
 //!
 //! # How bad input is met
@@ -35,6 +36,7 @@ pub mod admission;
 pub mod convert;
 pub mod crds;
 pub mod instance;
+pub mod parameters;
 pub mod policy;
 pub mod reference;
 mod schema;

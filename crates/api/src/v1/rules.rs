@@ -113,12 +113,7 @@ pub const FAILOVER: &[Rule] = &[
 /// On `spec.parameters` of a Database: what Keelson itself sets, since replication, failover, backups
 /// or the safety of commits depend on it.
 pub const PARAMETERS: &[Rule] = &[rule(
-    "self.all(name, !(name in ['listen_addresses', 'port', 'data_directory', 'config_file', 'hba_file', \
-     'ident_file', 'unix_socket_directories', 'primary_conninfo', 'primary_slot_name', 'restore_command', \
-     'archive_mode', 'archive_command', 'archive_library', 'synchronous_standby_names', \
-     'synchronous_commit', 'fsync', 'full_page_writes', 'hot_standby', 'wal_level', 'wal_log_hints', \
-     'ssl', 'ssl_cert_file', 'ssl_key_file', 'ssl_ca_file', 'cluster_name', 'server_id', 'gtid_mode', \
-     'enforce_gtid_consistency', 'log_bin', 'read_only', 'super_read_only', 'datadir', 'socket']))",
+    crate::parameters::RULE,
     "one of these parameters is set by Keelson itself, as replication and safe commits depend on it: remove it (see durability, failover and backup for what can be chosen)",
 )];
 

@@ -1,0 +1,227 @@
+//! PostgreSQL, in the stock image, as a child of the program that holds [`Postgres`].
+//!
+//! - [`configure`] turns what an instance is to be into its files: pure;
+//! - `sizes` derives what follows from memory, cpu and volume;
+//! - `check` asks PostgreSQL whether it would take them, before they are written over good ones;
+//! - [`folders`] makes sure that what is half-made is never taken for a database;
+//! - `make` makes data: new, cloned, rewound;
+//! - `process` starts the postmaster and ends it for certain;
+//! - `session`, `status`, `heartbeat`, `roles`, `slots` and `metrics` talk to it over the local socket.
+
+mod check;
+pub(crate) mod conf;
+mod conninfo;
+mod control;
+mod engine;
+pub mod folders;
+mod hba;
+mod heartbeat;
+mod make;
+mod metrics;
+mod process;
+mod program;
+mod roles;
+mod scram;
+mod session;
+mod settings;
+mod sizes;
+mod slots;
+mod status;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::sync::watch;
+
+pub use conf::{Files, Inputs, configure};
+pub use control::{Floor, parse as parse_control};
+pub use metrics::{DatabaseMetrics, Metrics, StandbyMetrics};
+pub use settings::{Credentials, Resources, Settings, Tls};
+pub use slots::{PREFIX as SLOT_PREFIX, slot_name};
+pub use status::{Receiver, Slot, Standby, Status};
+
+use self::folders::write;
+use self::hba::SUPERUSER;
+use self::process::Processes;
+use self::program::{LOCK, Programs};
+use self::session::{Kept, Local, execute, value};
+use crate::engine::{Process, Synchronous, Upstream};
+use crate::error::{Error, Result, within};
+use crate::layout::Layout;
+
+/// How long a call that changes something waits for the server to say that it has taken it.
+const TAKEN: Duration = Duration::from_secs(5);
+
+/// One PostgreSQL instance on one volume, which stays locked for as long as this lives or any of its
+/// processes runs. One program drives it, one call after another; only [`stop`](crate::Engine::stop), [`status`](crate::Engine::status)
+/// and [`heartbeat`](crate::Engine::heartbeat) may be called while another call is under way.
+#[derive(Debug)]
+pub struct Postgres {
+    programs: Programs,
+    wanted: Mutex<Wanted>,
+    process: watch::Sender<Process>,
+    /// Held while the data folder is being made or changed.
+    working: tokio::sync::Mutex<()>,
+    kept: Kept,
+    heart: heartbeat::Heart,
+}
+
+/// What the configuration is made of.
+#[derive(Clone, Debug)]
+struct Wanted {
+    settings: Settings,
+    upstream: Option<Upstream>,
+    synchronous: Synchronous,
+}
+
+impl Postgres {
+    /// Takes hold of a volume, and finishes or undoes what a crash left half-way on it.
+    pub async fn open(layout: Layout, settings: Settings) -> Result<Postgres> {
+        let postgres = Postgres {
+            programs: Programs::open(layout)?,
+            wanted: Mutex::new(Wanted { settings, upstream: None, synchronous: Synchronous::default() }),
+            process: watch::Sender::new(Process::Idle),
+            working: tokio::sync::Mutex::default(),
+            kept: Kept::default(),
+            heart: heartbeat::Heart::default(),
+        };
+        postgres.blocking(folders::settle).await?;
+        Ok(postgres)
+    }
+
+    /// The major version that is installed.
+    pub fn major(&self) -> u32 {
+        self.programs.major
+    }
+
+    /// Waits until it answers: recovery from a crash may take a while. An error as soon as it has ended.
+    pub async fn ready(&self, deadline: Duration) -> Result<()> {
+        const DOING: &str = "waiting until the database answers";
+        let mut process = self.process.subscribe();
+        let answers = async {
+            loop {
+                self.running(DOING)?;
+                match within(Duration::from_secs(1), DOING, self.local().connect(SUPERUSER)).await {
+                    Ok(_) => return Ok(()),
+                    Err(_) => {
+                        // Not at once again; but its end is noticed at once.
+                        let pause = Duration::from_millis(20);
+                        let ended = process.wait_for(|process| !matches!(process, Process::Running(_)));
+                        let _ = tokio::time::timeout(pause, ended).await;
+                    }
+                }
+            }
+        };
+        within(deadline, DOING, answers).await
+    }
+
+    /// Writes everything to disk that is not there yet, so that a start after this has little to recover,
+    /// and `pg_rewind` against a primary that was promoted just now sees its new timeline.
+    pub async fn checkpoint(&self, deadline: Duration) -> Result<()> {
+        const DOING: &str = "writing a checkpoint";
+        within(deadline, DOING, async {
+            let client = self.local().connect(SUPERUSER).await?;
+            execute(&client, DOING, "CHECKPOINT").await
+        })
+        .await
+    }
+
+    /// Makes the server read its files again, certificates included, and waits until it has.
+    pub async fn reload(&self) -> Result<()> {
+        const DOING: &str = "reloading the configuration";
+        let pid = self.running(DOING)?;
+        let before = within(TAKEN, DOING, self.loaded()).await;
+        let _ = kill(pid, Signal::SIGHUP);
+        // One that lets nobody in yet (it recovers) has nobody who could see the old values.
+        let Ok(before) = before else { return Ok(()) };
+        within(TAKEN, DOING, async {
+            // A new connection is forked from the postmaster, and so has what that has read.
+            while self.loaded().await? == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn loaded(&self) -> Result<String> {
+        let client = self.local().connect(SUPERUSER).await?;
+        value(&client, "reloading the configuration", "SELECT extract(epoch FROM pg_conf_load_time())").await
+    }
+
+    fn wanted(&self) -> Wanted {
+        self.wanted_mut().clone()
+    }
+
+    fn wanted_mut(&self) -> MutexGuard<'_, Wanted> {
+        // Every change of it is one assignment.
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn local(&self) -> Local {
+        Local { sockets: self.programs.layout.sockets.clone(), port: self.wanted().settings.port }
+    }
+
+    fn processes(&self) -> Processes {
+        let Programs { layout, major, .. } = &self.programs;
+        let real = |path: std::path::PathBuf| path.canonicalize().unwrap_or(path);
+        Processes { program: real(layout.program(*major, "postgres")), lock: real(layout.config_file(LOCK)) }
+    }
+
+    fn running(&self, doing: &'static str) -> Result<Pid> {
+        match *self.process.borrow() {
+            Process::Running(pid) => Ok(Pid::from_raw(i32::try_from(pid).unwrap_or_default())),
+            Process::Idle | Process::Ended(_) => Err(Error::Running { doing, running: false }),
+        }
+    }
+
+    /// The files as they should be now.
+    fn files(&self, wanted: &Wanted, floor: Option<&Floor>) -> Files {
+        configure(&Inputs {
+            layout: &self.programs.layout,
+            major: self.programs.major,
+            settings: &wanted.settings,
+            upstream: wanted.upstream.as_ref(),
+            synchronous: &wanted.synchronous,
+            floor,
+        })
+    }
+
+    fn write_files(&self, floor: Option<&Floor>) -> Result<()> {
+        let files = self.files(&self.wanted(), floor);
+        let at = |name| self.programs.layout.config_file(name);
+        write(&at(conninfo::PASSFILE), files.passfile.reveal())?;
+        write(&at("pg_hba.conf"), &files.hba)?;
+        write(&at("pg_ident.conf"), &files.ident)?;
+        write(&at("postgresql.conf"), &files.conf)
+    }
+
+    fn write_passfile(&self) -> Result<()> {
+        let files = self.files(&self.wanted(), None);
+        write(&self.programs.layout.config_file(conninfo::PASSFILE), files.passfile.reveal())
+    }
+
+    /// What a replica must have at least. A primary sets its own.
+    async fn floor(&self, replica: bool) -> Result<Option<Floor>> {
+        if !replica {
+            return Ok(None);
+        }
+        Ok(Some(self.read_control(self.programs.layout.data()).await?.1))
+    }
+
+    /// The files follow from what is wanted now, and the running server takes them.
+    async fn rewrite(&self) -> Result<()> {
+        let replica = self.programs.layout.data().join("standby.signal").exists();
+        self.write_files(self.floor(replica).await?.as_ref())?;
+        self.reload().await
+    }
+
+    /// Work on folders that may take a while.
+    async fn blocking<T: Send + 'static>(&self, work: fn(&Layout) -> Result<T>) -> Result<T> {
+        let layout = self.programs.layout.clone();
+        let done = tokio::task::spawn_blocking(move || work(&layout)).await;
+        done.unwrap_or_else(|error| Err(Error::Data { doing: "changing folders", why: error.to_string() }))
+    }
+}

@@ -1,0 +1,184 @@
+//! The running postmaster: started as a child, watched, and ended for certain.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::Command;
+use tokio::sync::watch;
+
+use crate::engine::{Exit, Process, Stop};
+use crate::error::{During, Error, Result};
+use crate::reap::Child;
+
+/// Starts the postmaster and watches it.
+pub(crate) fn launch(command: &mut Command, process: &watch::Sender<Process>) -> Result<()> {
+    let program = PathBuf::from(command.as_std().get_program());
+    let mut child = Child::spawn(command).during("starting", program)?;
+    let (stdout, stderr) = child.take_output();
+    process.send_replace(Process::Running(child.pid().as_raw().unsigned_abs()));
+    tokio::spawn(forward(stdout));
+    tokio::spawn(forward(stderr));
+    let process = process.clone();
+    tokio::spawn(async move {
+        let exit = child.wait().await.map_or(Exit::Code(-1), exit);
+        process.send_replace(Process::Ended(exit));
+    });
+    Ok(())
+}
+
+fn exit(status: ExitStatus) -> Exit {
+    match status.signal() {
+        Some(signal) => Exit::Signal(signal),
+        None => Exit::Code(status.code().unwrap_or(-1)),
+    }
+}
+
+/// Hands PostgreSQL's log on, line by line, as it is.
+async fn forward(output: Option<impl AsyncRead + Unpin>) {
+    let Some(output) = output else { return };
+    let (mut output, mut line) = (BufReader::new(output), Vec::new());
+    while let Ok(1..) = output.read_until(b'\n', &mut line).await {
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end();
+        match severity(text) {
+            Severity::Bad => tracing::error!(target: "postgres", "{text}"),
+            Severity::Odd => tracing::warn!(target: "postgres", "{text}"),
+            Severity::Plain => tracing::info!(target: "postgres", "{text}"),
+        }
+        line.clear();
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Severity {
+    Bad,
+    Odd,
+    Plain,
+}
+
+/// The first word with a colon and two spaces behind it is the severity.
+fn severity(line: &str) -> Severity {
+    let word = line.split(":  ").next().and_then(|before| before.rsplit(' ').next()).unwrap_or_default();
+    match word {
+        "PANIC" | "FATAL" => Severity::Bad,
+        "ERROR" | "WARNING" => Severity::Odd,
+        _ => Severity::Plain,
+    }
+}
+
+/// Ends the postmaster, by force after the deadline, and whatever is left of its children.
+pub(crate) async fn stop(
+    processes: &Processes,
+    process: &watch::Sender<Process>,
+    how: Stop,
+    deadline: Duration,
+) -> Result<Option<Exit>> {
+    let mut watched = process.subscribe();
+    let running = match *watched.borrow_and_update() {
+        Process::Running(pid) => i32::try_from(pid).ok().map(Pid::from_raw),
+        Process::Idle | Process::Ended(_) => None,
+    };
+    if let Some(pid) = running {
+        let signal = match how {
+            Stop::Smart => Signal::SIGTERM,
+            Stop::Fast => Signal::SIGINT,
+            Stop::Immediate => Signal::SIGQUIT,
+        };
+        // One that ended just now is what was wanted.
+        let _ = kill(pid, signal);
+        let ended = watched.wait_for(|process| !matches!(process, Process::Running(_)));
+        if tokio::time::timeout(deadline, ended).await.is_err() {
+            tracing::warn!(pid = pid.as_raw(), "PostgreSQL did not stop in time and is killed");
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    }
+    processes.kill_all().await;
+    if running.is_some() {
+        let ended = watched.wait_for(|process| !matches!(process, Process::Running(_)));
+        // It is dead; only a disk that does not answer can keep it from being gone.
+        let _ = tokio::time::timeout(Duration::from_secs(1), ended).await;
+    }
+    Ok(match *watched.borrow() {
+        Process::Ended(exit) => Some(exit),
+        Process::Idle | Process::Running(_) => None,
+    })
+}
+
+/// The processes of one instance, found by what they hold: their program, and the volume's lock as their
+/// standard input. A process group does not hold them together, as each backend is a session of its own;
+/// and when the postmaster is dead, nor does their parent.
+#[derive(Clone, Debug)]
+pub(crate) struct Processes {
+    pub(crate) program: PathBuf,
+    pub(crate) lock: PathBuf,
+}
+
+impl Processes {
+    /// Those that are there. One that has ended and was not reaped yet holds nothing, and does not count.
+    pub(crate) fn all(&self) -> Vec<Pid> {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        pids.filter(|pid| self.is_ours(Path::new("/proc").join(pid.to_string()))).map(Pid::from_raw).collect()
+    }
+
+    fn is_ours(&self, process: PathBuf) -> bool {
+        fs::read_link(process.join("exe")).is_ok_and(|program| program == self.program)
+            && fs::read_link(process.join("fd/0")).is_ok_and(|input| input == self.lock)
+    }
+
+    /// Kills them all. A process that was killed runs no instruction any more, so that none can
+    /// acknowledge anything when this returns; one that waits for a disk may be seen for longer.
+    pub(crate) async fn kill_all(&self) {
+        let start = Instant::now();
+        loop {
+            let left = self.all();
+            for pid in &left {
+                let _ = kill(*pid, Signal::SIGKILL);
+            }
+            if left.is_empty() || start.elapsed() > Duration::from_secs(2) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// An error if there are any after all that could be done.
+    pub(crate) async fn none(&self, doing: &'static str) -> Result<()> {
+        self.kill_all().await;
+        match self.all().len() {
+            0 => Ok(()),
+            count => {
+                let why =
+                    format!("{count} processes of the last run can't be ended: their disk does not answer");
+                Err(Error::Data { doing, why })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_severity_of_a_line_is_known() {
+        for (line, expected) in [
+            ("2026-01-01 00:00:00.000 UTC [1] LOG:  database system is ready", Severity::Plain),
+            (
+                "2026-01-01 00:00:00.000 UTC [1] app@app/x ERROR:  relation \"FATAL:  x\" does not exist",
+                Severity::Odd,
+            ),
+            ("2026-01-01 00:00:00.000 UTC [1] PANIC:  could not fsync", Severity::Bad),
+            ("\tselect 1", Severity::Plain),
+            ("", Severity::Plain),
+        ] {
+            assert_eq!(severity(line), expected, "{line}");
+        }
+    }
+}
