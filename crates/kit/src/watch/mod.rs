@@ -23,7 +23,7 @@ use crate::controller::{Change, Key};
 use crate::retry;
 use crate::telemetry::Metrics;
 
-pub use store::{Applied, Held, News, Owner, Store};
+pub use store::{Applied, Held, News, Owner, Store, Trim};
 
 /// A watch may be broken for so long before it is said to be.
 const GRACE: Duration = Duration::from_secs(30);
@@ -37,6 +37,9 @@ pub enum Interest {
     Content,
     /// They are children that need to be as they were applied: a change to that is a reason to look.
     Presence,
+    /// They belong to an object by a label that names it: a change to what is kept of them is a reason to
+    /// look.
+    Related,
 }
 
 /// One watch, and what it has found so far.
@@ -48,8 +51,11 @@ pub struct Source {
     owner_kind: String,
     /// The field manager of this operator.
     manager: String,
-    /// Only objects with these labels.
+    /// Only objects with these labels. Of those that are related, this is the label that names whom they
+    /// belong to.
     labels: Option<String>,
+    /// What is not kept of them.
+    trim: Option<Trim>,
     /// What is known.
     store: Arc<Store>,
     state: Mutex<State>,
@@ -92,8 +98,25 @@ impl Source {
             owner_kind,
             manager: manager.to_owned(),
             labels,
+            trim: None,
             store: Arc::default(),
             state: Mutex::default(),
+        }
+    }
+
+    /// Keeps only what this leaves of each object.
+    pub fn trimmed(mut self, trim: Option<Trim>) -> Source {
+        self.trim = trim;
+        self
+    }
+
+    /// What is held of an object of this kind.
+    pub(crate) fn hold(&self, object: &mut DynamicObject) -> Held {
+        match self.interest {
+            Interest::Itself => Held::itself(object, &self.manager),
+            Interest::Content => Held::content(object, &self.manager, self.trim),
+            Interest::Related => Held::related(object, self.labels.as_deref().unwrap_or_default(), self.trim),
+            Interest::Presence => Held::new(&object.metadata, &self.manager),
         }
     }
 
@@ -138,11 +161,12 @@ impl Source {
         metrics: &Metrics,
     ) -> BoxStream<'static, Notice> {
         match self.interest {
-            Interest::Itself => self.watch(client, namespace, metrics, Held::itself),
-            Interest::Content => self.watch(client, namespace, metrics, Held::content),
+            Interest::Itself | Interest::Content | Interest::Related => {
+                self.watch(client, namespace, metrics, |source: &Source, object| source.hold(object))
+            }
             Interest::Presence => {
-                let presence = |object: &mut PartialObjectMeta<DynamicObject>, manager: &str| {
-                    Held::new(&object.metadata, manager)
+                let presence = |source: &Source, object: &mut PartialObjectMeta<DynamicObject>| {
+                    Held::new(&object.metadata, &source.manager)
                 };
                 self.watch(client, namespace, metrics, presence)
             }
@@ -154,7 +178,7 @@ impl Source {
         client: Client,
         namespace: Option<&str>,
         metrics: &Metrics,
-        hold: fn(&mut K, &str) -> Held,
+        hold: fn(&Source, &mut K) -> Held,
     ) -> BoxStream<'static, Notice>
     where
         K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
@@ -180,7 +204,7 @@ impl Source {
     fn take_in<K: Resource>(
         &self,
         event: watcher::Result<watcher::Event<K>>,
-        hold: fn(&mut K, &str) -> Held,
+        hold: fn(&Source, &mut K) -> Held,
     ) -> Vec<Notice> {
         let event = match event {
             Ok(event) => event,
@@ -215,9 +239,12 @@ impl Source {
         }
     }
 
-    fn appeared<K: Resource>(&self, mut object: K, hold: fn(&mut K, &str) -> Held) -> Option<Change> {
-        let held = hold(&mut object, &self.manager);
+    fn appeared<K: Resource>(&self, mut object: K, hold: fn(&Source, &mut K) -> Held) -> Option<Change> {
+        let held = hold(self, &mut object);
         let key = key_of(object.meta());
+        if self.interest == Interest::Related {
+            return self.related(key, held);
+        }
         let owner = held.owner.clone();
         let news = self.store.seen(key.clone(), held);
         match self.interest {
@@ -228,8 +255,14 @@ impl Source {
         }
     }
 
+    fn related(&self, key: Key, held: Held) -> Option<Change> {
+        let change = belongs_to(&key, &held);
+        (self.store.seen(key, held) == News::Changed).then_some(change).flatten()
+    }
+
     fn vanished(&self, key: Key, held: &Held) -> Option<Change> {
         match self.interest {
+            Interest::Related => belongs_to(&key, held),
             Interest::Itself => Some(Change::Gone(key)),
             Interest::Content | Interest::Presence => self.owner(&key, held.owner.clone()),
         }
@@ -245,6 +278,12 @@ impl Source {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whom a related object belongs to.
+fn belongs_to(key: &Key, held: &Held) -> Option<Change> {
+    let name = held.member_of.as_ref()?.to_string();
+    Some(Change::Touched(Key { namespace: key.namespace.clone(), name }))
 }
 
 /// The key of an object.

@@ -7,7 +7,7 @@
 //! What this process has written itself is entered from the API server's answer, so that it is known
 //! before the watch tells of it, and is no news when it does.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -24,6 +24,8 @@ pub struct Held {
     pub version: u64,
     /// The name of the object that controls it, with its uid.
     pub owner: Option<Owner>,
+    /// The name of the object that it belongs to by a label, where that is how it is found.
+    pub member_of: Option<Box<str>>,
     /// Stands for what is not to change without a look: of a child, all that this operator has set on it;
     /// of an object for its own sake, all but its status as this operator wrote it.
     pub fingerprint: u64,
@@ -34,6 +36,9 @@ pub struct Held {
     /// The list in which it was seen last.
     round: u64,
 }
+
+/// Takes away what is of no interest, so that it costs no memory.
+pub type Trim = fn(&mut DynamicObject);
 
 /// Who controls an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,11 +88,28 @@ impl Held {
         held
     }
 
-    /// A child whose content matters.
-    pub fn content(object: &mut DynamicObject, manager: &str) -> Held {
+    /// A child whose content matters, as far as `trim` leaves it.
+    pub fn content(object: &mut DynamicObject, manager: &str, trim: Option<Trim>) -> Held {
         let mut held = Held::new(&object.metadata, manager);
         object.metadata.managed_fields = None;
+        if let Some(trim) = trim {
+            trim(object);
+        }
         held.text = serde_json::to_vec(&*object).ok().map(Vec::into_boxed_slice);
+        held
+    }
+
+    /// Somebody else's object that belongs to one of ours by a label. What is not to change without a
+    /// look is what `trim` leaves of it.
+    pub fn related(object: &mut DynamicObject, label: &str, trim: Option<Trim>) -> Held {
+        let mut held = Held::content(object, "", trim);
+        let labels = object.metadata.labels.as_ref();
+        held.member_of = labels.and_then(|labels| labels.get(label)).map(|name| name.as_str().into());
+        let version = object.metadata.resource_version.take();
+        let mut hasher = DefaultHasher::new();
+        serde_json::to_string(&*object).unwrap_or_else(|_| format!("{version:?}")).hash(&mut hasher);
+        object.metadata.resource_version = version;
+        held.fingerprint = hasher.finish();
         held
     }
 
@@ -103,6 +125,7 @@ impl Held {
                 uid: owner.uid.as_str().into(),
                 kind: owner.kind.as_str().into(),
             }),
+            member_of: None,
             fingerprint: fingerprint(meta, manager),
             applied: None,
             text: None,
@@ -149,6 +172,8 @@ pub struct Store {
 #[derive(Debug, Default)]
 struct Inner {
     held: HashMap<Key, Held>,
+    /// Those that belong to an object by a label.
+    members: HashMap<Key, BTreeSet<Box<str>>>,
     /// Uids of those that this process has applied and that have left its sight: gone, or robbed of the
     /// label by which they are found.
     departed: HashMap<Key, Box<str>>,
@@ -169,8 +194,32 @@ fn remember(uids: &mut HashMap<Key, Box<str>>, key: &Key, uid: &str) {
 }
 
 impl Inner {
+    fn insert(&mut self, key: Key, held: Held) {
+        let before = self.held.get(&key).and_then(|known| known.member_of.clone());
+        if before != held.member_of {
+            self.leave(&key, before);
+            if let Some(name) = &held.member_of {
+                let owner = Key { namespace: key.namespace.clone(), name: name.to_string() };
+                self.members.entry(owner).or_default().insert(key.name.as_str().into());
+            }
+        }
+        self.held.insert(key, held);
+    }
+
+    fn leave(&mut self, key: &Key, member_of: Option<Box<str>>) {
+        let Some(name) = member_of else { return };
+        let owner = Key { namespace: key.namespace.clone(), name: name.into_string() };
+        if let Some(names) = self.members.get_mut(&owner) {
+            names.remove(key.name.as_str());
+            if names.is_empty() {
+                self.members.remove(&owner);
+            }
+        }
+    }
+
     fn remove(&mut self, key: &Key) -> Option<Held> {
         let held = self.held.remove(key)?;
+        self.leave(key, held.member_of.clone());
         if held.applied.is_some() {
             remember(&mut self.departed, key, &held.uid);
         }
@@ -202,7 +251,7 @@ impl Store {
         held.round = inner.round;
         let listing = inner.listing;
         let Some(known) = inner.held.get_mut(&key) else {
-            inner.held.insert(key, held);
+            inner.insert(key, held);
             return News::Changed;
         };
         // A watch can be behind what we wrote ourselves. A list is believed as it is: after a restore of
@@ -218,7 +267,7 @@ impl Store {
         if held.owner.is_none() {
             held.owner = known.owner.take();
         }
-        *known = held;
+        inner.insert(key, held);
         if changed { News::Changed } else { News::Beside }
     }
 
@@ -230,7 +279,7 @@ impl Store {
         inner.strangers.remove(&key);
         match inner.held.get(&key) {
             Some(known) if known.uid == held.uid && known.version > held.version => {}
-            _ => drop(inner.held.insert(key, held)),
+            _ => inner.insert(key, held),
         }
     }
 
@@ -269,9 +318,18 @@ impl Store {
         inner.held.get(key).map(|held| Held {
             uid: held.uid.clone(),
             owner: held.owner.clone(),
+            member_of: held.member_of.clone(),
             text: None,
             ..*held
         })
+    }
+
+    /// Those that belong to an object by a label, in the order of their names.
+    pub fn members(&self, owner: &Key) -> Vec<Held> {
+        let inner = self.read();
+        let names = inner.members.get(owner).into_iter().flatten();
+        let key = |name: &str| Key { namespace: owner.namespace.clone(), name: name.to_owned() };
+        names.filter_map(|name| inner.held.get(&key(name)).cloned()).collect()
     }
 
     /// All keys.
@@ -405,6 +463,36 @@ mod tests {
         store.wrote(key("a"), held("2", 5, "f:x"));
         assert_eq!(store.gone(&key("a"), "1"), None);
         assert!(store.gone(&key("a"), "2").is_some() && store.is_empty());
+    }
+
+    #[test]
+    fn members_are_found_by_label_told_of_only_when_what_is_kept_changes_and_may_move() {
+        let pod = |version: u64, of: &str, phase: &str, noise: u64| {
+            let mut object: DynamicObject = serde_json::from_value(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "uid": "1", "namespace": "default", "resourceVersion": version.to_string(),
+                    "labels": {"example.dev/greeting": of}
+                },
+                "status": {"phase": phase}, "noise": noise
+            }))
+            .unwrap();
+            let trim: Trim = |object| drop(object.data.as_object_mut().unwrap().remove("noise"));
+            Held::related(&mut object, "example.dev/greeting", Some(trim))
+        };
+        let store = Store::default();
+        assert_eq!(store.seen(key("p"), pod(1, "a", "Pending", 1)), News::Changed);
+        assert_eq!(store.seen(key("p"), pod(2, "a", "Pending", 2)), News::Beside);
+        assert_eq!(store.seen(key("p"), pod(3, "a", "Running", 2)), News::Changed);
+        let text = |held: &Held| String::from_utf8(held.text.clone().unwrap().into_vec()).unwrap();
+        let members = store.members(&key("a"));
+        assert!(members.len() == 1 && text(&members[0]).contains("Running"), "{members:?}");
+        assert!(!text(&members[0]).contains("noise") && store.members(&key("b")).is_empty());
+
+        store.seen(key("p"), pod(4, "b", "Running", 2));
+        assert!(store.members(&key("a")).is_empty() && store.members(&key("b")).len() == 1);
+        store.gone(&key("p"), "1");
+        assert!(store.members(&key("b")).is_empty());
     }
 
     #[test]
