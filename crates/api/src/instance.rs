@@ -293,6 +293,18 @@ pub struct Report {
     pub epoch: u64,
 }
 
+impl Report {
+    /// Whether it says that it takes writes.
+    pub fn claims_writes(&self) -> bool {
+        self.role == Role::Primary && self.writable
+    }
+
+    /// Whether it says that it follows somebody.
+    pub fn follows(&self) -> bool {
+        matches!(self.role, Role::Synchronous | Role::Replica)
+    }
+}
+
 impl Default for Report {
     fn default() -> Self {
         Report {

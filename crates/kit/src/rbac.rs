@@ -30,6 +30,13 @@ pub fn of_kind<R: Reconciler>(kind: &Kind<R>) -> Vec<PolicyRule> {
         let verbs = ["get", "list", "watch", "create", "patch", "delete"];
         rule(&child.group, std::slice::from_ref(&child.plural), &verbs)
     }));
+    rules.extend(kind.unread().map(|child| {
+        // Who may patch an object can see it in the answer, but can't find out which there are.
+        rule(&child.group, std::slice::from_ref(&child.plural), &["create", "patch"])
+    }));
+    rules.extend(kind.related().map(|related| {
+        rule(&related.group, std::slice::from_ref(&related.plural), &["get", "list", "watch"])
+    }));
     rules.push(rule("events.k8s.io", &["events".to_owned()], &["create", "patch"]));
     rules
 }

@@ -24,7 +24,7 @@ use crate::queue::Limits;
 use crate::retry::{Class, Classify};
 use crate::round::{Round, Shared};
 use crate::telemetry::Metrics;
-use crate::watch::{self, Interest, Source};
+use crate::watch::{self, Interest, Source, Trim};
 
 /// When to look at an object again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +87,19 @@ pub trait Reconciler: Send + Sync + 'static {
 pub struct Kind<R> {
     reconciler: R,
     resource: ApiResource,
-    children: Vec<(ApiResource, Interest)>,
+    children: Vec<Child>,
+    unread: Vec<ApiResource>,
     limits: Limits,
     deadline: Duration,
+}
+
+/// A kind of objects that belong to those of another.
+struct Child {
+    resource: ApiResource,
+    interest: Interest,
+    /// The label by which they are found, where that is not the one of all children.
+    label: Option<String>,
+    trim: Option<Trim>,
 }
 
 impl<R: Reconciler> Kind<R> {
@@ -97,20 +107,48 @@ impl<R: Reconciler> Kind<R> {
     pub fn new(reconciler: R) -> Kind<R> {
         let Controller { limits, deadline, .. } = Controller::default();
         let resource = ApiResource::erase::<R::Object>(&());
-        Kind { reconciler, resource, children: Vec::new(), limits, deadline }
+        Kind { reconciler, resource, children: Vec::new(), unread: Vec::new(), limits, deadline }
     }
 
     /// Children of this kind need to be there as they were applied. Only their metadata is watched, so
     /// they cost next to no memory, and a change of their status is no reason to look.
-    pub fn owns<C: Resource<DynamicType = ()>>(mut self) -> Self {
-        self.children.push((ApiResource::erase::<C>(&()), Interest::Presence));
-        self
+    pub fn owns<C: Resource<DynamicType = ()>>(self) -> Self {
+        self.child::<C>(Interest::Presence, None, None)
     }
 
     /// What is in children of this kind matters, their status for one: every change of one is a reason
     /// to look, and [`Round::child`] has them.
-    pub fn owns_content<C: Resource<DynamicType = ()>>(mut self) -> Self {
-        self.children.push((ApiResource::erase::<C>(&()), Interest::Content));
+    pub fn owns_content<C: Resource<DynamicType = ()>>(self) -> Self {
+        self.child::<C>(Interest::Content, None, None)
+    }
+
+    /// The same, but only what `trim` leaves of each is kept, and costs memory.
+    pub fn owns_content_of<C: Resource<DynamicType = ()>>(self, trim: Trim) -> Self {
+        self.child::<C>(Interest::Content, None, Some(trim))
+    }
+
+    /// Children of this kind are written and never read: there is no right to, and no watch that would
+    /// tell of them. [`Round::apply`] sends them each time it is asked to, so ask only when there is reason
+    /// to, such as a mark on another child that is written after them.
+    pub fn owns_unread<C: Resource<DynamicType = ()>>(mut self) -> Self {
+        self.unread.push(ApiResource::erase::<C>(&()));
+        self
+    }
+
+    /// Objects of this kind are not its children, but belong to it by a label whose value is its name, as
+    /// the pods of a StatefulSet that is a child do. [`Round::related`] has them, as far as `trim` leaves
+    /// them, and a change to that is a reason to look.
+    pub fn watches<C: Resource<DynamicType = ()>>(self, label: &str, trim: Trim) -> Self {
+        self.child::<C>(Interest::Related, Some(label.to_owned()), Some(trim))
+    }
+
+    fn child<C: Resource<DynamicType = ()>>(
+        mut self,
+        interest: Interest,
+        label: Option<String>,
+        trim: Option<Trim>,
+    ) -> Self {
+        self.children.push(Child { resource: ApiResource::erase::<C>(&()), interest, label, trim });
         self
     }
 
@@ -131,9 +169,21 @@ impl<R: Reconciler> Kind<R> {
         &self.resource
     }
 
-    /// The kinds of its children.
+    /// The kinds of its children that are watched.
     pub fn children(&self) -> impl Iterator<Item = &ApiResource> {
-        self.children.iter().map(|(resource, _)| resource)
+        let owned = self.children.iter().filter(|child| child.interest != Interest::Related);
+        owned.map(|child| &child.resource)
+    }
+
+    /// The kinds of its children that are never read.
+    pub fn unread(&self) -> impl Iterator<Item = &ApiResource> {
+        self.unread.iter()
+    }
+
+    /// The kinds of what belongs to it by a label.
+    pub fn related(&self) -> impl Iterator<Item = &ApiResource> {
+        let related = self.children.iter().filter(|child| child.interest == Interest::Related);
+        related.map(|child| &child.resource)
     }
 
     /// Whether objects get a finalizer.
@@ -144,8 +194,9 @@ impl<R: Reconciler> Kind<R> {
     /// The watches that it needs, the kind itself first.
     pub(crate) fn sources(&self, names: &Names) -> Vec<Arc<Source>> {
         let itself = Source::itself(self.resource.clone(), names);
-        let children = self.children.iter().map(|(resource, interest)| {
-            Source::children(resource.clone(), *interest, &self.resource.kind, names)
+        let children = self.children.iter().map(|Child { resource, interest, label, trim }| {
+            let labels = label.clone().unwrap_or_else(|| names.selector());
+            Source::children(resource.clone(), *interest, &self.resource.kind, names, labels).trimmed(*trim)
         });
         std::iter::once(itself).chain(children).map(Arc::new).collect()
     }
@@ -157,7 +208,8 @@ impl<R: Reconciler> Kind<R> {
         let changes = futures::StreamExt::take_until(changes, Box::pin(stop));
         let mut sources = sources.into_iter();
         let Some(itself) = sources.next() else { return };
-        let shared = Arc::new(Shared { client, names, itself, children: sources.collect(), events });
+        let (children, unread) = (sources.collect(), self.unread.clone());
+        let shared = Arc::new(Shared { client, names, itself, children, unread, events });
         let name = match R::Object::kind(&()) {
             Cow::Borrowed(name) => name,
             // Once a kind.

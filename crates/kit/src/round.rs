@@ -21,6 +21,8 @@ use crate::events::{Event, Events, Severity};
 use crate::finalizer::{self, Stage};
 use crate::watch::{Applied, Held, Interest, Source, Uid, key_of};
 
+mod unread;
+
 /// What all rounds of a controller share.
 pub(crate) struct Shared {
     /// Sends no write once this process no longer leads.
@@ -28,6 +30,8 @@ pub(crate) struct Shared {
     pub names: Names,
     pub itself: Arc<Source>,
     pub children: Vec<Arc<Source>>,
+    /// Kinds of children that are written and never read.
+    pub unread: Vec<ApiResource>,
     pub events: Events,
 }
 
@@ -91,7 +95,8 @@ impl Round {
     /// should be, and otherwise left alone, without a request. What others have added stays.
     ///
     /// The kind must have been named with [`owns`](crate::Kind::owns) or
-    /// [`owns_content`](crate::Kind::owns_content). Returns whether anything was written.
+    /// [`owns_content`](crate::Kind::owns_content); one that was named with
+    /// [`owns_unread`](crate::Kind::owns_unread) is sent each time. Returns whether anything was written.
     pub async fn apply<C>(&self, child: &C) -> Result<bool, Error>
     where
         C: Resource<DynamicType = ()> + Serialize,
@@ -102,7 +107,11 @@ impl Round {
             name: child.meta().name.clone().unwrap_or_default(),
         };
         let object = format!("{} {key}", resource.kind);
-        let Some(source) = self.shared.source(&resource) else {
+        let unread = self.shared.unread.contains(&resource);
+        let Some(source) = self.shared.source(&resource).filter(|_| !unread) else {
+            if unread {
+                return unread::send(self, &resource, key, child).await;
+            }
             let why = "its kind was not named as one that this controller owns".to_owned();
             return Err(Error::Unwritable { object, why });
         };
@@ -155,6 +164,24 @@ impl Round {
         text.map(|text| serde_json::from_slice(&text))
             .transpose()
             .map_err(|source| Error::Unreadable { object: object(), source })
+    }
+
+    /// All that belong to this object by the label that [`watches`](crate::Kind::watches) named, as they
+    /// were last seen, in the order of their names.
+    pub fn related<C>(&self) -> Result<Vec<C>, Error>
+    where
+        C: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let resource = ApiResource::erase::<C>(&());
+        let held = self.shared.source(&resource).map(|source| source.store().members(&self.key));
+        let texts = held.into_iter().flatten().filter_map(|held| held.text);
+        let read = texts.map(|text| {
+            serde_json::from_slice(&text).map_err(|source| {
+                let object = format!("{} of {}", resource.kind, self.object());
+                Error::Unreadable { object, source }
+            })
+        });
+        read.collect()
     }
 
     /// Writes the status, if it is not that already. Refused as a conflict if the object has changed
@@ -364,11 +391,7 @@ impl Apply<'_> {
     }
 
     fn learn(&self, mut written: DynamicObject) {
-        let names = &self.round.shared.names;
-        let mut held = match self.source.interest() {
-            Interest::Content => Held::content(&mut written, names),
-            _ => Held::new(&written.metadata, &names.manager),
-        };
+        let mut held = self.source.hold(&mut written);
         held.left = None;
         held.applied = Some(Applied { desired: self.hash, fingerprint: held.fingerprint });
         self.source.store().wrote(self.key.clone(), held);

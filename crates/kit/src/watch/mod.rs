@@ -24,7 +24,7 @@ use crate::desired::Names;
 use crate::retry;
 use crate::telemetry::Metrics;
 
-pub use store::{Applied, Held, Left, News, Owner, Store, Uid};
+pub use store::{Applied, Held, Left, News, Owner, Store, Trim, Uid};
 
 /// A watch may be broken for so long before it is said to be.
 const GRACE: Duration = Duration::from_secs(30);
@@ -41,6 +41,9 @@ pub enum Interest {
     Content,
     /// They are children that need to be as they were applied: a change to that is a reason to look.
     Presence,
+    /// They belong to an object by a label that names it: a change to what is kept of them is a reason to
+    /// look.
+    Related,
 }
 
 /// One watch, and what it has found so far.
@@ -52,8 +55,11 @@ pub struct Source {
     owner_kind: String,
     /// How this operator names what is its own.
     names: Names,
-    /// Only objects with these labels.
+    /// Only objects with these labels. Of those that are related, this is the label that names whom they
+    /// belong to.
     labels: Option<String>,
+    /// What is not kept of them.
+    trim: Option<Trim>,
     /// What is known.
     store: Arc<Store>,
     state: Mutex<State>,
@@ -73,8 +79,14 @@ impl Source {
     }
 
     /// A watch of children, found by their labels.
-    pub fn children(resource: ApiResource, interest: Interest, owner_kind: &str, names: &Names) -> Source {
-        Source::new(resource, interest, owner_kind.to_owned(), names, Some(names.selector()))
+    pub fn children(
+        resource: ApiResource,
+        interest: Interest,
+        owner_kind: &str,
+        names: &Names,
+        labels: String,
+    ) -> Source {
+        Source::new(resource, interest, owner_kind.to_owned(), names, Some(labels))
     }
 
     fn new(
@@ -90,8 +102,28 @@ impl Source {
             owner_kind,
             names: names.clone(),
             labels,
+            trim: None,
             store: Arc::default(),
             state: Mutex::default(),
+        }
+    }
+
+    /// Keeps only what this leaves of each object.
+    pub fn trimmed(mut self, trim: Option<Trim>) -> Source {
+        self.trim = trim;
+        self
+    }
+
+    /// What is held of an object of this kind.
+    pub(crate) fn hold(&self, object: &mut DynamicObject) -> Held {
+        match self.interest {
+            Interest::Itself => Held::itself(object, &self.names),
+            Interest::Content => Held::content(object, &self.names, self.trim),
+            Interest::Related => {
+                let label = self.labels.as_deref().unwrap_or_default();
+                Held::related(object, label, &self.names, self.trim)
+            }
+            Interest::Presence => Held::new(&object.metadata, &self.names.manager),
         }
     }
 
@@ -136,11 +168,13 @@ impl Source {
         metrics: &Metrics,
     ) -> BoxStream<'static, Notice> {
         match self.interest {
-            Interest::Itself => self.watch(client, namespace, metrics, Held::itself),
-            Interest::Content => self.watch(client, namespace, metrics, Held::content),
+            Interest::Itself | Interest::Content | Interest::Related => {
+                self.watch(client, namespace, metrics, |source: &Source, object| source.hold(object))
+            }
             Interest::Presence => {
-                let presence = |object: &mut PartialObjectMeta<DynamicObject>, names: &Names| {
-                    Held::new(&object.metadata, &names.manager).with_left(&object.metadata, names)
+                let presence = |source: &Source, object: &mut PartialObjectMeta<DynamicObject>| {
+                    let held = Held::new(&object.metadata, &source.names.manager);
+                    held.with_left(&object.metadata, &source.names)
                 };
                 self.watch(client, namespace, metrics, presence)
             }
@@ -152,7 +186,7 @@ impl Source {
         client: Client,
         namespace: Option<&str>,
         metrics: &Metrics,
-        hold: fn(&mut K, &Names) -> Held,
+        hold: fn(&Source, &mut K) -> Held,
     ) -> BoxStream<'static, Notice>
     where
         K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
@@ -185,7 +219,7 @@ impl Source {
     fn take_in<K: Resource>(
         &self,
         event: watcher::Result<watcher::Event<K>>,
-        hold: fn(&mut K, &Names) -> Held,
+        hold: fn(&Source, &mut K) -> Held,
     ) -> Vec<Notice> {
         let event = match event {
             Ok(event) => event,
@@ -220,9 +254,12 @@ impl Source {
         }
     }
 
-    fn appeared<K: Resource>(&self, mut object: K, hold: fn(&mut K, &Names) -> Held) -> Option<Change> {
-        let held = hold(&mut object, &self.names);
+    fn appeared<K: Resource>(&self, mut object: K, hold: fn(&Source, &mut K) -> Held) -> Option<Change> {
+        let held = hold(self, &mut object);
         let key = key_of(object.meta());
+        if self.interest == Interest::Related {
+            return self.related(key, held);
+        }
         let owner = held.owner.clone();
         let news = self.store.seen(key.clone(), held);
         match self.interest {
@@ -233,8 +270,14 @@ impl Source {
         }
     }
 
+    fn related(&self, key: Key, held: Held) -> Option<Change> {
+        let change = belongs_to(&key, &held);
+        (self.store.seen(key, held) == News::Changed).then_some(change).flatten()
+    }
+
     fn vanished(&self, key: Key, held: &Held) -> Option<Change> {
         match self.interest {
+            Interest::Related => belongs_to(&key, held),
             Interest::Itself => Some(Change::Gone(key)),
             Interest::Content | Interest::Presence => self.owner(&key, held.owner.clone()),
         }
@@ -250,6 +293,12 @@ impl Source {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whom a related object belongs to.
+fn belongs_to(key: &Key, held: &Held) -> Option<Change> {
+    let name = held.member_of.as_ref()?.to_string();
+    Some(Change::Touched(Key { namespace: key.namespace.clone(), name }))
 }
 
 /// The key of an object.

@@ -7,7 +7,7 @@
 //! What this process has written itself is entered from the API server's answer, so that it is known
 //! before the watch tells of it, and is no news when it does.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -26,6 +26,8 @@ pub struct Held {
     pub version: u64,
     /// The name of the object that controls it, with its uid.
     pub owner: Option<Owner>,
+    /// The name of the object that it belongs to by a label, where that is how it is found.
+    pub member_of: Option<Box<str>>,
     /// Stands for what is not to change without a look: of a child, all that this operator has set on it;
     /// of an object for its own sake, all but its status as this operator wrote it.
     pub fingerprint: u64,
@@ -38,6 +40,9 @@ pub struct Held {
     /// The list in which it was seen last.
     round: u64,
 }
+
+/// Takes away what is of no interest, so that it costs no memory.
+pub type Trim = fn(&mut DynamicObject);
 
 /// Who controls an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,11 +125,14 @@ impl Held {
         held
     }
 
-    /// A child whose content matters.
-    pub fn content(object: &mut DynamicObject, names: &Names) -> Held {
+    /// A child whose content matters, as far as `trim` leaves it.
+    pub fn content(object: &mut DynamicObject, names: &Names, trim: Option<Trim>) -> Held {
         let held = Held::new(&object.metadata, &names.manager);
         let mut held = held.with_left(&object.metadata, names);
         object.metadata.managed_fields = None;
+        if let Some(trim) = trim {
+            trim(object);
+        }
         held.text = serde_json::to_vec(&*object).ok().map(Vec::into_boxed_slice);
         held
     }
@@ -140,6 +148,21 @@ impl Held {
         self
     }
 
+    /// Somebody else's object that belongs to one of ours by a label. What is not to change without a
+    /// look is what `trim` leaves of it.
+    pub fn related(object: &mut DynamicObject, label: &str, names: &Names, trim: Option<Trim>) -> Held {
+        let mut held = Held::content(object, names, trim);
+        held.left = None;
+        let labels = object.metadata.labels.as_ref();
+        held.member_of = labels.and_then(|labels| labels.get(label)).map(|name| name.as_str().into());
+        let version = object.metadata.resource_version.take();
+        let mut hasher = DefaultHasher::new();
+        serde_json::to_string(&*object).unwrap_or_else(|_| format!("{version:?}")).hash(&mut hasher);
+        object.metadata.resource_version = version;
+        held.fingerprint = hasher.finish();
+        held
+    }
+
     /// A child, from its metadata, as seen by this field manager.
     pub fn new(meta: &ObjectMeta, manager: &str) -> Held {
         let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
@@ -152,6 +175,7 @@ impl Held {
                 uid: Uid::new(&owner.uid),
                 kind: owner.kind.as_str().into(),
             }),
+            member_of: None,
             fingerprint: fingerprint(meta, manager),
             applied: None,
             left: None,
@@ -204,6 +228,8 @@ pub struct Store {
 #[derive(Debug, Default)]
 struct Inner {
     held: HashMap<Key, Box<Held>>,
+    /// Those that belong to an object by a label.
+    members: HashMap<Key, BTreeSet<Box<str>>>,
     /// Uids of those that this process has applied and that have left its sight: gone, or robbed of the
     /// label by which they are found.
     departed: HashMap<Key, Uid>,
@@ -224,8 +250,32 @@ fn remember(uids: &mut HashMap<Key, Uid>, key: &Key, uid: Uid) {
 }
 
 impl Inner {
+    fn insert(&mut self, key: Key, held: Held) {
+        let before = self.held.get(&key).and_then(|known| known.member_of.clone());
+        if before != held.member_of {
+            self.leave(&key, before);
+            if let Some(name) = &held.member_of {
+                let owner = Key { namespace: key.namespace.clone(), name: name.to_string() };
+                self.members.entry(owner).or_default().insert(key.name.as_str().into());
+            }
+        }
+        self.held.insert(key, Box::new(held));
+    }
+
+    fn leave(&mut self, key: &Key, member_of: Option<Box<str>>) {
+        let Some(name) = member_of else { return };
+        let owner = Key { namespace: key.namespace.clone(), name: name.into_string() };
+        if let Some(names) = self.members.get_mut(&owner) {
+            names.remove(key.name.as_str());
+            if names.is_empty() {
+                self.members.remove(&owner);
+            }
+        }
+    }
+
     fn remove(&mut self, key: &Key) -> Option<Held> {
         let held = *self.held.remove(key)?;
+        self.leave(key, held.member_of.clone());
         if held.applied.is_some() {
             remember(&mut self.departed, key, held.uid);
         }
@@ -257,7 +307,7 @@ impl Store {
         held.round = inner.round;
         let listing = inner.listing;
         let Some(known) = inner.held.get_mut(&key) else {
-            inner.held.insert(key, Box::new(held));
+            inner.insert(key, held);
             return News::Changed;
         };
         // A watch can be behind what we wrote ourselves. A list is believed as it is: after a restore of
@@ -276,7 +326,7 @@ impl Store {
         if held.applied.is_some() {
             held.left = None;
         }
-        **known = held;
+        inner.insert(key, held);
         if changed { News::Changed } else { News::Beside }
     }
 
@@ -288,7 +338,7 @@ impl Store {
         inner.strangers.remove(&key);
         match inner.held.get(&key) {
             Some(known) if known.uid == held.uid && known.version > held.version => {}
-            _ => drop(inner.held.insert(key, Box::new(held))),
+            _ => inner.insert(key, held),
         }
     }
 
@@ -338,12 +388,21 @@ impl Store {
             uid: held.uid,
             version: held.version,
             owner: held.owner.clone(),
+            member_of: held.member_of.clone(),
             fingerprint: held.fingerprint,
             applied: held.applied,
             left: held.left.clone(),
             text: None,
             round: held.round,
         })
+    }
+
+    /// Those that belong to an object by a label, in the order of their names.
+    pub fn members(&self, owner: &Key) -> Vec<Held> {
+        let inner = self.read();
+        let names = inner.members.get(owner).into_iter().flatten();
+        let key = |name: &str| Key { namespace: owner.namespace.clone(), name: name.to_owned() };
+        names.filter_map(|name| inner.held.get(&key(name))).map(|held| Held::clone(held)).collect()
     }
 
     /// All keys.
@@ -488,6 +547,37 @@ mod tests {
         store.wrote(key("a"), held("2", 5, "f:x"));
         assert_eq!(store.gone(&key("a"), Uid::new("1")), None);
         assert!(store.gone(&key("a"), Uid::new("2")).is_some() && store.is_empty());
+    }
+
+    #[test]
+    fn members_are_found_by_label_told_of_only_when_what_is_kept_changes_and_may_move() {
+        let pod = |version: u64, of: &str, phase: &str, noise: u64| {
+            let mut object: DynamicObject = serde_json::from_value(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "uid": "1", "namespace": "default", "resourceVersion": version.to_string(),
+                    "labels": {"example.dev/greeting": of}
+                },
+                "status": {"phase": phase}, "noise": noise
+            }))
+            .unwrap();
+            let trim: Trim = |object| drop(object.data.as_object_mut().unwrap().remove("noise"));
+            let names = Names { manager: "us".into(), domain: "example.dev".into() };
+            Held::related(&mut object, "example.dev/greeting", &names, Some(trim))
+        };
+        let store = Store::default();
+        assert_eq!(store.seen(key("p"), pod(1, "a", "Pending", 1)), News::Changed);
+        assert_eq!(store.seen(key("p"), pod(2, "a", "Pending", 2)), News::Beside);
+        assert_eq!(store.seen(key("p"), pod(3, "a", "Running", 2)), News::Changed);
+        let text = |held: &Held| String::from_utf8(held.text.clone().unwrap().into_vec()).unwrap();
+        let members = store.members(&key("a"));
+        assert!(members.len() == 1 && text(&members[0]).contains("Running"), "{members:?}");
+        assert!(!text(&members[0]).contains("noise") && store.members(&key("b")).is_empty());
+
+        store.seen(key("p"), pod(4, "b", "Running", 2));
+        assert!(store.members(&key("a")).is_empty() && store.members(&key("b")).len() == 1);
+        store.gone(&key("p"), Uid::new("1"));
+        assert!(store.members(&key("b")).is_empty());
     }
 
     #[test]

@@ -1,0 +1,109 @@
+//! The children of one database, as they are checked in beside this file, and what differs from them.
+
+use keelson_api::instance::{AppAccess, DurabilityRule, FailoverTimes};
+use keelson_api::v1::{DatabaseSpec, Durability, StandbyPolicy};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::*;
+
+pub(crate) fn wanted() -> Wanted {
+    wanted_of(json!({"replicas": 3, "storage": "50Gi", "size": "medium"}))
+}
+
+fn wanted_of(spec: Value) -> Wanted {
+    let spec: DatabaseSpec = serde_json::from_value(spec).unwrap();
+    let settings = spec.settings().unwrap();
+    Wanted {
+        name: "orders".to_owned(),
+        namespace: "shop".to_owned(),
+        uid: "0b5e".to_owned(),
+        scheduling: spec.scheduling.unwrap_or_default(),
+        image: "postgres:17".to_owned(),
+        pull_secrets: spec.image_pull_secrets,
+        agent_image: "keelson:0.1.0".to_owned(),
+        pods: settings.replicas,
+        storage: settings.storage.size,
+        instance: InstanceSettings {
+            engine: settings.engine,
+            version: settings.version,
+            replicas: settings.replicas,
+            durability: DurabilityRule { mode: Durability::Quorum, when_alone: StandbyPolicy::Preferred },
+            failover: FailoverTimes {
+                ttl_millis: 5000,
+                look_millis: 1000,
+                margin_millis: 1000,
+                max_lag_bytes: 16 << 20,
+                max_reader_lag_bytes: 64 << 20,
+            },
+            parameters: BTreeMap::new(),
+            app: AppAccess { database: "app".to_owned(), role: "app".to_owned() },
+            secrets: "5f".to_owned(),
+            certificate: None,
+        },
+        settings,
+    }
+}
+
+#[test]
+fn the_children_are_those_that_are_checked_in() {
+    let Children { config, account, role, binding, set, instances, writers, readers, disruption } =
+        children(&wanted()).unwrap();
+    fn yaml(object: &impl Serialize) -> String {
+        serde_yaml_ng::to_string(&serde_json::to_value(object).unwrap()).unwrap()
+    }
+    let all = [
+        yaml(&config),
+        yaml(&account),
+        yaml(&role),
+        yaml(&binding),
+        yaml(&set),
+        yaml(&instances),
+        yaml(&writers),
+        yaml(&readers),
+        yaml(&disruption),
+    ]
+    .join("---\n");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/database/children/children.yaml");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &all).unwrap();
+    }
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    let different = found.lines().zip(all.lines()).enumerate().find(|(_, (old, new))| old != new);
+    assert!(found == all, "not as in {path}, first at {different:?}: look, then run the test with UPDATE=1");
+}
+
+fn set_of(spec: Value) -> Value {
+    serde_json::to_value(children(&wanted_of(spec)).unwrap().set).unwrap()
+}
+
+#[test]
+fn where_instances_may_run_is_as_asked() {
+    let set = set_of(json!({"scheduling": {
+        "nodeSelector": {"disk": "fast"}, "tolerations": [{"key": "db", "operator": "Exists"}],
+        "spread": "required", "spreadOver": "rack", "priorityClassName": "high"
+    }, "imagePullSecrets": ["mirror"]}));
+    let pod = &set["spec"]["template"]["spec"];
+    assert_eq!(pod["nodeSelector"]["disk"], "fast");
+    assert_eq!(pod["tolerations"][0]["key"], "db");
+    assert_eq!(pod["priorityClassName"], "high");
+    assert_eq!(pod["imagePullSecrets"][0]["name"], "mirror");
+    let apart = &pod["affinity"]["podAntiAffinity"];
+    assert_eq!(apart["requiredDuringSchedulingIgnoredDuringExecution"][0]["topologyKey"], "rack");
+    assert!(apart.get("preferredDuringSchedulingIgnoredDuringExecution").is_none());
+}
+
+#[test]
+fn what_takes_a_new_pod_is_what_a_person_asked_for_and_not_what_a_newer_operator_does() {
+    let before = stateful_set::asked(&wanted());
+    let newer = Wanted { agent_image: "keelson:0.2.0".to_owned(), pods: 5, ..wanted() };
+    assert_eq!(stateful_set::asked(&newer), before);
+    assert_ne!(stateful_set::asked(&Wanted { image: "postgres:17.5".to_owned(), ..wanted() }), before);
+    for other in [
+        json!({"replicas": 3, "storage": "50Gi", "size": "large"}),
+        json!({"replicas": 3, "storage": "50Gi", "size": "medium", "scheduling": {"spread": "required"}}),
+        json!({"replicas": 3, "storage": "50Gi", "size": "medium", "imagePullSecrets": ["mirror"]}),
+    ] {
+        assert_ne!(stateful_set::asked(&wanted_of(other)), before);
+    }
+}

@@ -1,0 +1,159 @@
+//! What is known of a database and of what belongs to it: all that a plan follows from.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use keelson_api::instance::{InstanceSettings, Report};
+use keelson_api::v1::{DatabaseSpec, DatabaseStatus};
+use keelson_api::value::Size;
+
+/// What is known of a database.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its uid.
+    pub uid: String,
+    /// The generation of its spec.
+    pub generation: Option<i64>,
+    /// What a person asks for.
+    pub spec: DatabaseSpec,
+    /// The status, as it was last written.
+    pub status: DatabaseStatus,
+    /// Whether it may take volumes that an older one of its name has left.
+    pub adopt: bool,
+    /// Stands for the Secrets that it should have, apart from the certificate's time.
+    pub secrets_mark: String,
+    /// What agents were told last.
+    pub config: Option<InstanceSettings>,
+    /// The StatefulSet, if there is one.
+    pub set: Option<Set>,
+    /// Its pods, by ordinal.
+    pub instances: Vec<Instance>,
+    /// The claims of its volumes, by ordinal.
+    pub claims: Vec<Claim>,
+    /// What this process has done lately and can't see in the cluster.
+    pub lately: Lately,
+    /// The image that holds the agent.
+    pub agent_image: String,
+}
+
+/// The StatefulSet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Set {
+    /// Its uid.
+    pub uid: String,
+    /// How many pods it is to have.
+    pub pods: u32,
+    /// The size of new volumes.
+    pub storage: Option<Size>,
+    /// Whether it is on its way out.
+    pub deleting: bool,
+}
+
+/// An instance, from its pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Instance {
+    /// The pod's name.
+    pub name: String,
+    /// The number in it.
+    pub ordinal: u32,
+    /// The pod's uid.
+    pub uid: String,
+    /// The version of the pod that was seen.
+    pub resource_version: String,
+    /// When it was made.
+    pub made: Timestamp,
+    /// Whether it is on its way out.
+    pub deleting: bool,
+    /// Whether the kubelet says that it serves.
+    pub ready: bool,
+    /// What it was made for; see [`super::children::stateful_set::asked`].
+    pub asked: Option<String>,
+    /// The restart that it was told of last.
+    pub restart: Option<String>,
+    /// What its agent says.
+    pub report: Option<Report>,
+    /// What keeps it from starting, as the cluster says.
+    pub hindrance: Option<Hindrance>,
+}
+
+/// What keeps a pod from starting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hindrance {
+    /// No node takes it.
+    Unschedulable(String),
+    /// Its image can't be had.
+    Image(String),
+    /// Its container ends again and again, or can't be made.
+    Container(String),
+}
+
+/// The claim of a volume.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// Its name.
+    pub name: String,
+    /// The ordinal of the instance that it is for.
+    pub ordinal: u32,
+    /// Its uid.
+    pub uid: String,
+    /// The Database for which it was made.
+    pub database_uid: Option<String>,
+    /// When it was made.
+    pub made: Timestamp,
+    /// The size that was asked for.
+    pub requested: Option<Size>,
+    /// Whether there is a volume.
+    pub bound: bool,
+    /// Whether it is on its way out.
+    pub deleting: bool,
+    /// Why it can't grow.
+    pub stuck: Option<String>,
+}
+
+/// What this process has done lately. It is forgotten with the process, and all of it may be done twice.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Lately {
+    /// A handover was asked of this leader, so long ago.
+    pub handover: Option<(String, Duration)>,
+    /// The Secrets were written, so long ago.
+    pub secrets: Option<Duration>,
+}
+
+impl Observed {
+    /// Who leads, as far as agents say: the newest epoch that any of them knows.
+    pub fn leader(&self) -> Option<&str> {
+        let reports = self.instances.iter().filter_map(|instance| instance.report.as_ref());
+        let newest = reports.max_by_key(|report| (report.epoch, !report.leader.is_empty()))?;
+        Some(newest.leader.as_str()).filter(|leader| !leader.is_empty())
+    }
+
+    /// The instance that takes writes: it says so, the kubelet agrees, and nobody knows of a newer leader.
+    pub fn primary(&self) -> Option<&Instance> {
+        let claims = |instance: &&Instance| {
+            instance.ready && !instance.deleting && instance.report.as_ref().is_some_and(Report::claims_writes)
+        };
+        let primary = self.instances.iter().filter(claims).max_by_key(|instance| instance.epoch())?;
+        let newer = |other: &Instance| {
+            other.report.as_ref().is_some_and(|report| {
+                report.epoch > primary.epoch() && report.leader != primary.name
+            })
+        };
+        (!self.instances.iter().any(newer)).then_some(primary)
+    }
+
+    /// Whether there is data: some agent has seen the database.
+    pub fn exists(&self) -> bool {
+        let known = |instance: &Instance| instance.report.as_ref().is_some_and(|it| it.system_id.is_some());
+        self.instances.iter().any(known) || self.status.version.is_some()
+    }
+}
+
+impl Instance {
+    fn epoch(&self) -> u64 {
+        self.report.as_ref().map_or(0, |report| report.epoch)
+    }
+}

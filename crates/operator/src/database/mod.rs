@@ -1,0 +1,208 @@
+//! The controller of Databases: [`observe`] gathers facts, [`plan`](mod@plan) decides, [`act`] does it,
+//! [`status`] says it. [`children`] are what a database consists of.
+
+mod act;
+pub mod children;
+pub mod facts;
+mod observe;
+pub mod plan;
+pub mod status;
+pub mod trouble;
+mod turns;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use keelson_api::instance::{Names, annotations, labels};
+use keelson_api::v1::{Database, DatabaseStatus, DeletionPolicy, Phase};
+use keelson_api::value::Written;
+use keelson_kit::controller::Key;
+use keelson_kit::events::Severity;
+use keelson_kit::retry::{Class, Classify};
+use keelson_kit::{Kind, Next, Reconciler, Round};
+use kube::ResourceExt;
+use thiserror::Error;
+
+use self::facts::Lately;
+use self::plan::{Plan, Step};
+use crate::metrics::Databases;
+use crate::root::{Root, RootError};
+
+/// What can go wrong with a database.
+#[derive(Debug, Error)]
+pub enum Failure {
+    /// With the API server or an object in it.
+    #[error(transparent)]
+    Kit(#[from] keelson_kit::Error),
+    /// With a certificate.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// With the settings for agents.
+    #[error("the settings of instances can't be written: {0}. This is a bug in the operator")]
+    Settings(#[source] serde_json::Error),
+}
+
+impl Classify for Failure {
+    fn class(&self) -> Class {
+        match self {
+            Failure::Kit(error) => error.class(),
+            Failure::Root(_) => Class::Transient,
+            Failure::Settings(_) => Class::Permanent,
+        }
+    }
+}
+
+/// Looks after Databases.
+pub struct DatabaseController {
+    root: Arc<Root>,
+    agent_image: String,
+    metrics: Databases,
+    lately: Mutex<HashMap<Key, Marks>>,
+}
+
+/// When this process did what can't be seen in the cluster.
+#[derive(Debug, Default, Clone)]
+struct Marks {
+    handover: Option<(String, Instant)>,
+    secrets: Option<Instant>,
+}
+
+/// The kind, with all that belongs to it.
+pub fn kind(root: Arc<Root>, agent_image: &str, metrics: Databases) -> Kind<DatabaseController> {
+    let agent_image = agent_image.to_owned();
+    Kind::new(DatabaseController { root, agent_image, metrics, lately: Mutex::default() })
+        .owns_content_of::<ConfigMap>(observe::trim_config)
+        .owns_unread::<Secret>()
+        .owns::<ServiceAccount>()
+        .owns::<Role>()
+        .owns::<RoleBinding>()
+        .owns_content_of::<StatefulSet>(observe::trim_set)
+        .owns::<Service>()
+        .owns::<PodDisruptionBudget>()
+        .watches::<Pod>(labels::DATABASE, observe::trim_pod)
+        .watches::<PersistentVolumeClaim>(labels::DATABASE, observe::trim_claim)
+}
+
+/// The steps of the clean-up. Agents first lose the right to write, or they would make anew what is removed.
+const RIGHTS: &str = "rights";
+const LEADERSHIP: &str = "leadership";
+const VOLUMES: &str = "volumes";
+
+impl Reconciler for DatabaseController {
+    type Object = Database;
+    type Error = Failure;
+
+    const CLEANUP: &'static [&'static str] = &[RIGHTS, LEADERSHIP, VOLUMES];
+
+    async fn reconcile(&self, database: &Database, round: &mut Round) -> Result<Next, Failure> {
+        let lately = self.lately(round.key());
+        let seen = observe::observe(database, round, &self.root, lately, &self.agent_image)?;
+        let plan = plan::plan(&seen, Timestamp::now());
+        let done = self.carry_out(&plan, database, round).await;
+        // What is known is said also when something could not be done.
+        let said = self.say(&plan, round).await;
+        done?;
+        said?;
+        Ok(plan.again.map_or(Next::Change, Next::After))
+    }
+
+    async fn clean(&self, step: &'static str, database: &Database, round: &mut Round) -> Result<(), Failure> {
+        let name = database.name_any();
+        match step {
+            RIGHTS => {
+                let phase = Some(Written::of(&Phase::Deleting));
+                let status = DatabaseStatus { phase, ..database.status.clone().unwrap_or_default() };
+                round.set_status(&status).await?;
+                round.remove::<RoleBinding>(&name).await?;
+            }
+            LEADERSHIP => {
+                act::delete_labelled::<Lease>(round, &Names(&name).lease()).await?;
+                act::delete_labelled::<EndpointSlice>(round, &Names(&name).writers()).await?;
+            }
+            _ => self.clean_volumes(database, round).await?,
+        }
+        Ok(())
+    }
+}
+
+impl DatabaseController {
+    async fn carry_out(&self, plan: &Plan, database: &Database, round: &Round) -> Result<(), Failure> {
+        if let Some(wanted) = &plan.wanted {
+            if let Some(until) = plan.secrets {
+                let rotation = database.annotations().get(annotations::ROTATE_SECRETS);
+                let rotation = rotation.map(String::as_str).unwrap_or_default();
+                act::write_secrets(wanted, &self.root, rotation, until, round).await?;
+                self.marks().entry(round.key().clone()).or_default().secrets = Some(Instant::now());
+            }
+            act::apply(wanted, plan.apply_set, round).await?;
+        }
+        for step in &plan.steps {
+            act::take(step, &database.uid().unwrap_or_default(), round).await?;
+            if let Step::HandOver { from, .. } = step {
+                let mark = Some((from.clone(), Instant::now()));
+                self.marks().entry(round.key().clone()).or_default().handover = mark;
+            }
+        }
+        Ok(())
+    }
+
+    async fn say(&self, plan: &Plan, round: &mut Round) -> Result<(), Failure> {
+        let mut status = plan.status.clone();
+        status.conditions = round.conditions(&status.conditions, &plan.findings);
+        let phase = status.phase.as_ref().map(|phase| phase.as_str().to_owned()).unwrap_or_default();
+        if round.set_status(&status).await? {
+            for news in &plan.news {
+                round.event(news.severity, &news.reason, news.note.clone());
+            }
+        }
+        self.metrics.is(round.key(), &phase);
+        Ok(())
+    }
+
+    async fn clean_volumes(&self, database: &Database, round: &Round) -> Result<(), Failure> {
+        let seen = observe::observe(database, round, &self.root, Lately::default(), &self.agent_image)?;
+        let own: Vec<_> =
+            seen.claims.iter().filter(|claim| claim.database_uid.as_deref() == Some(&seen.uid)).collect();
+        let names: Vec<&str> = own.iter().map(|claim| claim.name.as_str()).collect();
+        // A policy that can't be read removes nothing.
+        let policy = database.spec.deletion_policy.as_ref().and_then(|policy| policy.parse().ok());
+        if policy == Some(DeletionPolicy::Delete) {
+            for claim in &own {
+                let step = Step::RemoveClaim { claim: claim.name.clone(), uid: claim.uid.clone() };
+                act::take(&step, &seen.uid, round).await?;
+            }
+            round.event(Severity::Normal, "Deleted", format!("volumes go: {}", names.join(", ")));
+        } else if !names.is_empty() {
+            let note = format!(
+                "volumes stay: {}. A new Database of this name can take them with the annotation {}=yes",
+                names.join(", "),
+                annotations::ADOPT_VOLUMES
+            );
+            round.event(Severity::Normal, "Retained", note);
+        }
+        self.marks().remove(round.key());
+        self.metrics.gone(round.key());
+        Ok(())
+    }
+
+    fn lately(&self, key: &Key) -> Lately {
+        let marks = self.marks().get(key).cloned().unwrap_or_default();
+        let ago = |since: Instant| -> Duration { since.elapsed() };
+        Lately {
+            handover: marks.handover.map(|(leader, since)| (leader, ago(since))),
+            secrets: marks.secrets.map(ago),
+        }
+    }
+
+    fn marks(&self) -> MutexGuard<'_, HashMap<Key, Marks>> {
+        self.lately.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,294 @@
+//! From the cluster to facts.
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, PodStatus};
+use keelson_api::instance::{InstanceSettings, Names, SETTINGS_KEY, annotations as shared, labels};
+use keelson_api::v1::Database;
+use keelson_api::value::Size;
+use keelson_kit::{Error, Round};
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use kube::core::ObjectMeta;
+use serde_json::{Map, Value};
+
+use super::facts::{Claim, Hindrance, Instance, Lately, Observed, Set};
+use crate::annotations;
+use crate::root::{Root, Whose};
+
+/// What is known of a database at this moment.
+pub(super) fn observe(
+    database: &Database,
+    round: &Round,
+    root: &Root,
+    lately: Lately,
+    agent_image: &str,
+) -> Result<Observed, Error> {
+    let name = database.name_any();
+    let names = Names(&name);
+    let config: Option<ConfigMap> = round.child(&names.config())?;
+    let set: Option<StatefulSet> = round.child(&name)?;
+    let uid = database.uid().unwrap_or_default();
+    let mut instances: Vec<Instance> =
+        round.related::<Pod>()?.iter().filter_map(|pod| instance(names, pod)).collect();
+    instances.sort_by_key(|instance| instance.ordinal);
+    let mut claims: Vec<Claim> = round
+        .related::<PersistentVolumeClaim>()?
+        .iter()
+        .filter_map(|found| claim(names, found))
+        .collect();
+    claims.sort_by_key(|claim| claim.ordinal);
+    let annotation = |key: &str| database.annotations().get(key).cloned();
+    let rotation = annotation(shared::ROTATE_SECRETS).unwrap_or_default();
+    let namespace = round.key().namespace.clone();
+    let whose = Whose { namespace: &namespace, name: &name, uid: &uid, rotation: &rotation };
+    Ok(Observed {
+        secrets_mark: root.mark(whose),
+        generation: database.metadata.generation,
+        spec: database.spec.clone(),
+        status: database.status.clone().unwrap_or_default(),
+        adopt: annotation(shared::ADOPT_VOLUMES).as_deref() == Some("yes"),
+        config: config.filter(|config| is_of(&config.metadata, &uid)).and_then(|config| settings(&config)),
+        set: set.filter(|set| is_of(&set.metadata, &uid)).map(|set| stateful_set(&set)),
+        instances,
+        claims,
+        lately,
+        agent_image: agent_image.to_owned(),
+        name: name.clone(),
+        namespace: namespace.clone(),
+        uid: uid.clone(),
+    })
+}
+
+fn is_of(meta: &ObjectMeta, uid: &str) -> bool {
+    meta.owner_references.iter().flatten().any(|owner| owner.uid == uid)
+}
+
+/// What agents were told. What can't be read is written anew.
+fn settings(config: &ConfigMap) -> Option<InstanceSettings> {
+    serde_json::from_str(config.data.as_ref()?.get(SETTINGS_KEY)?).ok()
+}
+
+fn stateful_set(set: &StatefulSet) -> Set {
+    let spec = set.spec.clone().unwrap_or_default();
+    let template = spec.volume_claim_templates.iter().flatten().next();
+    Set {
+        uid: set.uid().unwrap_or_default(),
+        pods: spec.replicas.and_then(|replicas| u32::try_from(replicas).ok()).unwrap_or_default(),
+        storage: template.and_then(requested),
+        deleting: set.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+fn requested(claim: &PersistentVolumeClaim) -> Option<Size> {
+    let resources = claim.spec.as_ref()?.resources.as_ref()?;
+    resources.requests.as_ref()?.get("storage")?.0.parse().ok()
+}
+
+fn made(meta: &ObjectMeta) -> Timestamp {
+    meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+fn instance(names: Names<'_>, pod: &Pod) -> Option<Instance> {
+    let meta = &pod.metadata;
+    let annotation = |key: &str| meta.annotations.as_ref()?.get(key).cloned();
+    let status = pod.status.clone().unwrap_or_default();
+    let name = meta.name.clone()?;
+    Some(Instance {
+        ordinal: names.ordinal(&name)?,
+        name,
+        uid: meta.uid.clone().unwrap_or_default(),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+        made: made(meta),
+        deleting: meta.deletion_timestamp.is_some(),
+        ready: status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True"),
+        asked: annotation(annotations::ASKED),
+        restart: annotation(shared::RESTART),
+        report: annotation(shared::REPORT).and_then(|report| serde_json::from_str(&report).ok()),
+        hindrance: hindrance(&status),
+    })
+}
+
+fn hindrance(status: &PodStatus) -> Option<Hindrance> {
+    let unscheduled = status.conditions.iter().flatten().find(|one| {
+        one.type_ == "PodScheduled" && one.status == "False" && one.reason.as_deref() == Some("Unschedulable")
+    });
+    if let Some(condition) = unscheduled {
+        return Some(Hindrance::Unschedulable(condition.message.clone().unwrap_or_default()));
+    }
+    let containers = [&status.init_container_statuses, &status.container_statuses];
+    let mut waiting = containers.into_iter().flatten().flatten().filter_map(|one| one.state.as_ref()?.waiting.as_ref());
+    waiting.find_map(|waiting| {
+        let reason = waiting.reason.clone().unwrap_or_default();
+        let said = waiting.message.clone().unwrap_or_else(|| reason.clone());
+        match reason.as_str() {
+            "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
+                Some(Hindrance::Image(said))
+            }
+            "CrashLoopBackOff" | "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+                Some(Hindrance::Container(said))
+            }
+            _ => None,
+        }
+    })
+}
+
+fn claim(names: Names<'_>, claim: &PersistentVolumeClaim) -> Option<Claim> {
+    let meta = &claim.metadata;
+    let name = meta.name.clone()?;
+    let status = claim.status.clone().unwrap_or_default();
+    let infeasible = status.allocated_resource_statuses.iter().flatten().any(|(_, state)| state.ends_with("Infeasible"));
+    let failed = status.conditions.iter().flatten().find(|one| one.type_.ends_with("ResizeError"));
+    let stuck = failed.map(|failed| failed.message.clone().unwrap_or_default());
+    Some(Claim {
+        ordinal: names.ordinal(name.strip_prefix("data-")?)?,
+        uid: meta.uid.clone().unwrap_or_default(),
+        database_uid: meta.labels.as_ref().and_then(|all| all.get(labels::DATABASE_UID)).cloned(),
+        made: made(meta),
+        requested: requested(claim),
+        bound: status.phase.as_deref() == Some("Bound"),
+        deleting: meta.deletion_timestamp.is_some(),
+        stuck: stuck.or_else(|| infeasible.then(|| "the volume can't grow to that size".to_owned())),
+        name,
+    })
+}
+
+/// Of a pod, its state and what is written on it for us: a tenth of it.
+pub(super) fn trim_pod(pod: &mut DynamicObject) {
+    trim_meta(&mut pod.metadata, &[labels::DATABASE], &[annotations::ASKED, shared::RESTART, shared::REPORT]);
+    keep(&mut pod.data, &["status"]);
+    let status = &mut pod.data["status"];
+    keep(status, &["conditions", "containerStatuses", "initContainerStatuses"]);
+    if let Some(Value::Array(conditions)) = status.get_mut("conditions") {
+        conditions.retain(|one| one["type"] == "Ready" || one["type"] == "PodScheduled");
+        conditions.iter_mut().for_each(|one| keep(one, &["type", "status", "reason", "message"]));
+    }
+    for containers in ["containerStatuses", "initContainerStatuses"] {
+        for container in status.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten() {
+            keep(container, &["name", "state"]);
+            keep(&mut container["state"], &["waiting"]);
+        }
+    }
+}
+
+/// Of a claim, how large it is and what became of it.
+pub(super) fn trim_claim(claim: &mut DynamicObject) {
+    trim_meta(&mut claim.metadata, &[labels::DATABASE, labels::DATABASE_UID], &[]);
+    keep(&mut claim.data, &["spec", "status"]);
+    keep(&mut claim.data["spec"], &["resources"]);
+    keep(&mut claim.data["status"], &["phase", "conditions", "allocatedResourceStatuses"]);
+}
+
+/// Of the StatefulSet, how many pods it has and how large new volumes are.
+pub(super) fn trim_set(set: &mut DynamicObject) {
+    trim_meta(&mut set.metadata, &[], &[]);
+    keep(&mut set.data, &["spec"]);
+    keep(&mut set.data["spec"], &["replicas", "volumeClaimTemplates"]);
+    let templates = set.data["spec"].get_mut("volumeClaimTemplates").and_then(Value::as_array_mut);
+    for template in templates.into_iter().flatten() {
+        keep(template, &["spec"]);
+        keep(&mut template["spec"], &["resources"]);
+    }
+}
+
+/// Of the ConfigMap, what agents are told.
+pub(super) fn trim_config(config: &mut DynamicObject) {
+    trim_meta(&mut config.metadata, &[], &[]);
+    keep(&mut config.data, &["data"]);
+}
+
+fn trim_meta(meta: &mut ObjectMeta, labels: &[&str], annotations: &[&str]) {
+    meta.finalizers = None;
+    meta.managed_fields = None;
+    meta.generate_name = None;
+    if let Some(all) = &mut meta.labels {
+        all.retain(|key, _| labels.contains(&key.as_str()));
+    }
+    if let Some(all) = &mut meta.annotations {
+        all.retain(|key, _| annotations.contains(&key.as_str()));
+    }
+}
+
+fn keep(value: &mut Value, fields: &[&str]) {
+    match value {
+        Value::Object(all) => all.retain(|key, _| fields.contains(&key.as_str())),
+        other => *other = Value::Object(Map::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(status: Value) -> Pod {
+        let mut object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "orders-1", "namespace": "shop", "uid": "7", "resourceVersion": "9",
+                "creationTimestamp": "2026-11-16T12:00:00Z",
+                "labels": {labels::DATABASE: "orders", "more": "noise"},
+                "annotations": {
+                    annotations::ASKED: "ab", shared::REPORT: r#"{"role": "replica", "epoch": 3}"#, "more": "noise"
+                },
+                "ownerReferences": []
+            },
+            "spec": {"containers": [{"name": "database", "image": "postgres:17"}]},
+            "status": status
+        }))
+        .unwrap();
+        trim_pod(&mut object);
+        let text = serde_json::to_string(&object).unwrap();
+        assert!(!text.contains("noise") && !text.contains("postgres:17"), "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn seen(status: Value) -> Instance {
+        instance(Names("orders"), &pod(status)).unwrap()
+    }
+
+    #[test]
+    fn what_is_needed_of_a_pod_outlives_the_trimming() {
+        let found = seen(json!({"conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-16T12:00:00Z"},
+            {"type": "Initialized", "status": "True"}
+        ], "podIP": "noise"}));
+        assert!(found.ready && found.hindrance.is_none() && found.ordinal == 1);
+        assert_eq!((found.asked.as_deref(), found.report.unwrap().epoch), (Some("ab"), 3));
+        assert!(!seen(json!(null)).ready);
+    }
+
+    #[test]
+    fn what_keeps_a_pod_from_starting_is_found_wherever_it_is_said() {
+        let waiting = |list: &str, reason: &str| {
+            seen(json!({list: [{"name": "x", "state": {"waiting": {"reason": reason, "message": "no"}}}]})).hindrance
+        };
+        let no = "no".to_owned();
+        assert_eq!(waiting("containerStatuses", "ErrImagePull"), Some(Hindrance::Image(no.clone())));
+        assert_eq!(waiting("initContainerStatuses", "ImagePullBackOff"), Some(Hindrance::Image(no.clone())));
+        assert_eq!(waiting("containerStatuses", "CrashLoopBackOff"), Some(Hindrance::Container(no.clone())));
+        assert_eq!(waiting("containerStatuses", "ContainerCreating"), None);
+        let unscheduled = json!({"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
+        ]});
+        assert_eq!(seen(unscheduled).hindrance, Some(Hindrance::Unschedulable(no)));
+    }
+
+    #[test]
+    fn what_is_needed_of_a_claim_outlives_the_trimming() {
+        let mut object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data-orders-2", "labels": {labels::DATABASE_UID: "1", "more": "noise"}},
+            "spec": {"resources": {"requests": {"storage": "10Gi"}}, "volumeName": "noise"},
+            "status": {"phase": "Bound", "allocatedResourceStatuses": {"storage": "ControllerResizeInfeasible"}}
+        }))
+        .unwrap();
+        trim_claim(&mut object);
+        let text = serde_json::to_string(&object).unwrap();
+        assert!(!text.contains("noise"), "{text}");
+        let found = claim(Names("orders"), &serde_json::from_str(&text).unwrap()).unwrap();
+        assert_eq!((found.ordinal, found.requested), (2, Some(Size::gibibytes(10))));
+        assert!(found.bound && found.stuck.is_some() && found.database_uid.as_deref() == Some("1"));
+    }
+}

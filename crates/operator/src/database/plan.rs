@@ -1,0 +1,436 @@
+//! From what is known to what is to be done. Nothing here asks anybody anything, and the time is handed in.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use keelson_api::instance::{
+    AppAccess, CertificateNote, DurabilityRule, FailoverTimes, InstanceSettings, Names, fingerprint, reasons,
+};
+use keelson_api::v1::{DatabaseStatus, DeletionPolicy, Engine, Settings};
+use keelson_api::value::{Size, Version};
+use keelson_kit::conditions::Finding;
+
+use super::children::Wanted;
+use super::facts::{Instance, Observed};
+use super::status::{self, News};
+use super::trouble::{self, Trouble};
+use super::turns::{self, Turn};
+
+/// How long a certificate is valid.
+pub const CERTIFICATE_LASTS: SignedDuration = SignedDuration::from_hours(90 * 24);
+/// How long before its end it is replaced.
+pub const CERTIFICATE_RENEWED: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// Secrets that are said to be damaged are written again at most this often: it takes a kubelet a minute
+/// to bring them to a pod.
+pub const SECRETS_PACE: Duration = Duration::from_secs(120);
+/// A handover is asked for again after this long.
+pub const HANDOVER_PACE: Duration = Duration::from_secs(30);
+
+/// What is to be done, and what is to be said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// What the children follow from; without it, they are left as they are.
+    pub wanted: Option<Wanted>,
+    /// Whether the Secrets are to be written first, and until when the certificate is to be valid.
+    pub secrets: Option<Timestamp>,
+    /// Whether the StatefulSet is to be applied with the others.
+    pub apply_set: bool,
+    /// What else is to be done, in this order.
+    pub steps: Vec<Step>,
+    /// The status, but for the conditions.
+    pub status: DatabaseStatus,
+    /// What holds.
+    pub findings: Vec<Finding>,
+    /// What is worth an event.
+    pub news: Vec<News>,
+    /// When to look again without a change.
+    pub again: Option<Duration>,
+}
+
+/// Something that is done to one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// This volume is this Database's from now on.
+    Adopt {
+        /// The claim.
+        claim: String,
+    },
+    /// Let a volume grow.
+    Grow {
+        /// The claim.
+        claim: String,
+        /// To this size.
+        to: String,
+    },
+    /// Remove the volume of an instance that is no more.
+    RemoveClaim {
+        /// The claim.
+        claim: String,
+        /// Only this one.
+        uid: String,
+    },
+    /// Remove the StatefulSet and leave its pods, so that it can be made again with what can't be changed.
+    Remake {
+        /// Only this one.
+        uid: String,
+    },
+    /// Ask the leader to hand over.
+    HandOver {
+        /// The leader that is asked.
+        from: String,
+        /// The pod that is to lead.
+        to: String,
+    },
+    /// Tell the agent of a pod to restart its database.
+    Restart {
+        /// The pod.
+        pod: String,
+        /// What tells this restart from others.
+        token: String,
+    },
+    /// Delete a pod, to have it made anew.
+    Replace {
+        /// The pod.
+        pod: String,
+        /// Only this one.
+        uid: String,
+        /// Only as it was seen.
+        resource_version: String,
+    },
+}
+
+/// Why nothing is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldUp {
+    /// In a word.
+    pub reason: &'static str,
+    /// In a sentence that says what to do.
+    pub message: String,
+    /// Whether it waits for a word from a person and nothing is wrong.
+    pub waits: bool,
+}
+
+/// What is under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// In a sentence.
+    pub message: String,
+}
+
+/// What kind of thing is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Instances come or go.
+    Scaling,
+    /// Instances are replaced or restarted.
+    RollingOut,
+    /// Volumes grow.
+    Growing,
+}
+
+/// What was decided, before it is put into words.
+#[derive(Debug, Default)]
+pub(super) struct Decided {
+    pub wanted: Option<Wanted>,
+    pub secrets: Option<Timestamp>,
+    pub apply_set: bool,
+    pub steps: Vec<Step>,
+    pub held_up: Option<HeldUp>,
+    pub progress: Option<Progress>,
+    pub troubles: Vec<Trouble>,
+    pub again: Option<Duration>,
+}
+
+/// What to do about a database at this moment.
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
+    let decided = decide(seen, now).unwrap_or_else(|held_up| Decided {
+        troubles: trouble::found(seen, now).troubles,
+        held_up: Some(held_up),
+        ..Decided::default()
+    });
+    let said = status::say(seen, &decided);
+    let Decided { wanted, secrets, apply_set, steps, again, .. } = decided;
+    Plan { wanted, secrets, apply_set, steps, status: said.status, findings: said.findings, news: said.news, again }
+}
+
+fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
+    let settings = settings(seen)?;
+    let version = version(seen, &settings)?;
+    let adopted = volumes_of_another(seen)?;
+
+    let until = certificate_until(seen, now);
+    let scaling = scale(seen, settings.replicas);
+    let storage = seen.set.as_ref().and_then(|set| set.storage).unwrap_or_default().max(settings.storage.size);
+    let wanted = want(seen, &settings, version, scaling.pods, storage, until);
+    let found = trouble::found(seen, now);
+    let mut troubles = found.troubles;
+    if storage > settings.storage.size {
+        troubles.push(trouble::shrink(settings.storage.size, storage));
+    }
+
+    let mut steps: Vec<Step> = adopted;
+    let growing = grow(seen, storage);
+    let remake = seen.set.as_ref().filter(|set| !set.deleting && set.storage.is_some_and(|size| size < storage));
+    steps.extend(growing.iter().cloned());
+    steps.extend(remake.map(|set| Step::Remake { uid: set.uid.clone() }));
+    steps.extend(removed_volumes(seen, &settings));
+    let turn = turns::next(seen, &wanted);
+    let (rollout, turn_steps) = match turn {
+        Turn::Nothing => (None, None),
+        Turn::Wait(message) => (Some(message), None),
+        Turn::Take(step, message) => (Some(message), Some(step)),
+        Turn::Stuck(trouble) => {
+            troubles.push(trouble);
+            (None, None)
+        }
+    };
+    steps.extend(scaling.step.clone().or(turn_steps));
+    let (steps, pause) = paced(seen, steps);
+
+    let progress = scaling
+        .message
+        .map(|message| Progress { kind: Kind::Scaling, message })
+        .or(rollout.map(|message| Progress { kind: Kind::RollingOut, message }))
+        .or((!growing.is_empty()).then(|| Progress {
+            kind: Kind::Growing,
+            message: format!("volumes grow to {storage}"),
+        }));
+    let renewal = until.duration_since(now) - CERTIFICATE_RENEWED;
+    let again = [found.again, pause, Duration::try_from(renewal).ok()].into_iter().flatten().min();
+    Ok(Decided {
+        secrets: must_write_secrets(seen, &wanted.instance.secrets, now).then_some(until),
+        apply_set: remake.is_none() && seen.set.as_ref().is_none_or(|set| !set.deleting),
+        wanted: Some(wanted),
+        steps,
+        held_up: None,
+        progress,
+        troubles,
+        again,
+    })
+}
+
+/// What the spec means, as far as it can be done.
+fn settings(seen: &Observed) -> Result<Settings, HeldUp> {
+    let held_up = |reason, message| Err(HeldUp { reason, message, waits: false });
+    let settings = match seen.spec.settings() {
+        Ok(settings) => settings,
+        Err(errors) => {
+            let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            return held_up("InvalidSpec", format!("{}. Correct it; nothing is done until then", said.join("; ")));
+        }
+    };
+    if settings.engine != Engine::Postgres {
+        let message = format!("{} is not supported yet: use engine postgres in a new Database", settings.engine);
+        return held_up("EngineNotSupported", message);
+    }
+    if settings.restore.is_some() && !seen.exists() {
+        let message = "restore is not supported yet, and an empty database is not what was asked for: create \
+                       a new Database without spec.restore"
+            .to_owned();
+        return held_up("RestoreNotSupported", message);
+    }
+    Ok(settings)
+}
+
+/// The version to run. Where the spec names none, that is what has run so far.
+fn version(seen: &Observed, settings: &Settings) -> Result<Version, HeldUp> {
+    let running = seen.config.as_ref().map(|config| config.version);
+    let asked = seen.spec.version.as_ref().map(|_| settings.version);
+    let (Some(running), Some(asked)) = (running, asked) else {
+        return Ok(asked.or(running).unwrap_or(settings.version));
+    };
+    let engine = settings.engine;
+    if engine.series(&running) == engine.series(&asked) {
+        return Ok(asked);
+    }
+    // The files of one are of no use to the other.
+    Err(HeldUp {
+        reason: "MajorUpgradeNotSupported",
+        message: format!(
+            "{engine} {running} keeps running: the way to {asked} is not supported yet. Set spec.version back to \
+             {running}; nothing else is done until then"
+        ),
+        waits: false,
+    })
+}
+
+/// Volumes that an older Database of this name has left are not taken unasked.
+fn volumes_of_another(seen: &Observed) -> Result<Vec<Step>, HeldUp> {
+    let foreign: Vec<_> =
+        seen.claims.iter().filter(|claim| claim.database_uid.as_deref() != Some(&seen.uid)).collect();
+    if foreign.is_empty() {
+        return Ok(Vec::new());
+    }
+    if seen.adopt {
+        return Ok(foreign.iter().map(|claim| Step::Adopt { claim: claim.name.clone() }).collect());
+    }
+    let names: Vec<&str> = foreign.iter().map(|claim| claim.name.as_str()).collect();
+    Err(HeldUp {
+        reason: "VolumesFound",
+        message: format!(
+            "an older Database of this name has left volumes ({}). To go on with their data, annotate this one \
+             with {}=yes; to begin anew, delete them",
+            names.join(", "),
+            keelson_api::instance::annotations::ADOPT_VOLUMES
+        ),
+        waits: true,
+    })
+}
+
+/// Until when the certificate is to be valid: as it is, unless that is soon or the Secrets are others.
+fn certificate_until(seen: &Observed, now: Timestamp) -> Timestamp {
+    let config = seen.config.as_ref();
+    let current = config.and_then(|config| Some((config.certificate.as_ref()?.not_after, &config.secrets)));
+    match current {
+        Some((until, secrets))
+            if until.duration_since(now) > CERTIFICATE_RENEWED && *secrets == secrets_id(seen, until) =>
+        {
+            until
+        }
+        _ => {
+            let until = now.saturating_add(CERTIFICATE_LASTS).unwrap_or(Timestamp::MAX);
+            Timestamp::from_second(until.as_second()).unwrap_or(until)
+        }
+    }
+}
+
+fn secrets_id(seen: &Observed, until: Timestamp) -> String {
+    fingerprint(&format!("{} {until}", seen.secrets_mark))
+}
+
+/// The ConfigMap is written after the Secrets and says which they were. Who says that they are damaged is
+/// believed, but not all the time.
+fn must_write_secrets(seen: &Observed, wanted: &str, now: Timestamp) -> bool {
+    if seen.config.as_ref().is_none_or(|config| config.secrets != wanted) {
+        return true;
+    }
+    let damaged = |instance: &Instance| match &instance.report {
+        Some(report) => report.reason.as_deref() == Some(reasons::SECRETS_DAMAGED),
+        // A pod whose Secret is missing is not started at all, and says no more than that.
+        None => !instance.ready && instance.hindrance.is_none() && trouble::age(instance.made, now) > SECRETS_PACE,
+    };
+    let rested = seen.lately.secrets.is_none_or(|ago| ago >= SECRETS_PACE);
+    rested && seen.instances.iter().any(damaged)
+}
+
+struct Scaling {
+    pods: u32,
+    step: Option<Step>,
+    message: Option<String>,
+}
+
+/// How many pods there are to be for now. More come all at once; fewer only when none of those that go
+/// leads.
+fn scale(seen: &Observed, replicas: u32) -> Scaling {
+    let names = Names(&seen.name);
+    let current = seen.set.as_ref().map_or(replicas, |set| set.pods);
+    let steady = |message| Scaling { pods: replicas, step: None, message };
+    if replicas == current {
+        return steady(None);
+    }
+    let message = format!("from {current} to {replicas} instances");
+    if replicas > current {
+        return steady(Some(message));
+    }
+    let stay = |step, why: &str| Scaling { pods: current, step, message: Some(format!("{message}: {why}")) };
+    match seen.leader() {
+        None if !seen.exists() => steady(Some(message)),
+        None => stay(None, "waits until somebody leads, lest the newest data goes"),
+        Some(leader) if names.ordinal(leader).is_some_and(|ordinal| ordinal < replicas) => steady(Some(message)),
+        Some(leader) => match turns::successor(seen, leader, replicas) {
+            Some(to) => {
+                let step = Step::HandOver { from: leader.to_owned(), to: to.name.clone() };
+                stay(Some(step), &format!("{leader} hands over to {} first", to.name))
+            }
+            None => stay(None, &format!("waits for a replica that can take over from {leader}")),
+        },
+    }
+}
+
+/// Volumes grow, and never shrink.
+fn grow(seen: &Observed, storage: Size) -> Vec<Step> {
+    let small = seen.claims.iter().filter(|claim| {
+        !claim.deleting && claim.bound && claim.requested.is_some_and(|size| size < storage)
+    });
+    small.map(|claim| Step::Grow { claim: claim.name.clone(), to: storage.to_string() }).collect()
+}
+
+/// The volumes of instances that are no more stay, unless the policy is that data goes.
+fn removed_volumes(seen: &Observed, settings: &Settings) -> Vec<Step> {
+    let settled = seen.set.as_ref().is_some_and(|set| !set.deleting && set.pods == settings.replicas);
+    if settings.deletion_policy != DeletionPolicy::Delete || !settled {
+        return Vec::new();
+    }
+    let over = seen.claims.iter().filter(|claim| {
+        claim.ordinal >= settings.replicas
+            && !claim.deleting
+            && claim.database_uid.as_deref() == Some(&seen.uid)
+            && !seen.instances.iter().any(|instance| instance.ordinal == claim.ordinal)
+    });
+    over.map(|claim| Step::RemoveClaim { claim: claim.name.clone(), uid: claim.uid.clone() }).collect()
+}
+
+/// A handover takes a moment: the same leader is not asked again at once.
+fn paced(seen: &Observed, steps: Vec<Step>) -> (Vec<Step>, Option<Duration>) {
+    let mut pause = None;
+    let steps = steps.into_iter().filter(|step| match (step, &seen.lately.handover) {
+        (Step::HandOver { from, .. }, Some((asked, ago))) if from == asked && *ago < HANDOVER_PACE => {
+            pause = Some(HANDOVER_PACE.saturating_sub(*ago));
+            false
+        }
+        (Step::HandOver { .. }, _) => {
+            pause = Some(HANDOVER_PACE);
+            true
+        }
+        _ => true,
+    });
+    let steps = steps.collect();
+    (steps, pause)
+}
+
+fn want(
+    seen: &Observed,
+    settings: &Settings,
+    version: Version,
+    pods: u32,
+    storage: Size,
+    until: Timestamp,
+) -> Wanted {
+    let failover = &settings.failover;
+    let millis = |span: keelson_api::value::Span| u64::try_from(span.duration().as_millis()).unwrap_or(u64::MAX);
+    let instance = InstanceSettings {
+        engine: settings.engine,
+        version,
+        replicas: settings.replicas,
+        durability: DurabilityRule { mode: settings.durability, when_alone: failover.standby },
+        failover: FailoverTimes {
+            ttl_millis: millis(failover.ttl),
+            look_millis: millis(failover.interval),
+            margin_millis: millis(failover.margin),
+            max_lag_bytes: failover.max_lag.bytes(),
+            max_reader_lag_bytes: failover.max_reader_lag.bytes(),
+        },
+        parameters: settings.parameters.clone(),
+        app: AppAccess { database: "app".to_owned(), role: "app".to_owned() },
+        secrets: secrets_id(seen, until),
+        certificate: Some(CertificateNote { not_after: until }),
+    };
+    Wanted {
+        name: seen.name.clone(),
+        namespace: seen.namespace.clone(),
+        uid: seen.uid.clone(),
+        settings: settings.clone(),
+        scheduling: seen.spec.scheduling.clone().unwrap_or_default(),
+        image: seen.spec.image.clone().unwrap_or_else(|| format!("{}:{version}", settings.engine)),
+        pull_secrets: seen.spec.image_pull_secrets.clone(),
+        agent_image: seen.agent_image.clone(),
+        pods,
+        storage,
+        instance,
+    }
+}
+
+#[cfg(test)]
+mod tests;

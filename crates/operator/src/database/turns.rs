@@ -1,0 +1,181 @@
+//! Whose turn it is when instances must be replaced or restarted: one at a time, replicas first, the leader
+//! last and by handover, and nobody before the one before is back.
+
+use keelson_api::instance::{Names, fingerprint};
+use keelson_api::v1::Role;
+
+use super::children::Wanted;
+use super::children::stateful_set::asked;
+use super::facts::{Instance, Observed};
+use super::plan::Step;
+use super::trouble::Trouble;
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Nobody needs anything.
+    Nothing,
+    /// Somebody does, but not now.
+    Wait(String),
+    /// This one.
+    Take(Step, String),
+    /// It does not help.
+    Stuck(Trouble),
+}
+
+/// What an instance needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Nothing,
+    /// A new pod.
+    Pod,
+    /// A restart of the database in its pod.
+    Restart,
+}
+
+struct View<'a> {
+    seen: &'a Observed,
+    asked: String,
+    settings: String,
+    replicas: u32,
+    leader: Option<&'a str>,
+}
+
+/// Whose turn it is.
+pub(super) fn next(seen: &Observed, wanted: &Wanted) -> Turn {
+    let Ok(settings) = wanted.instance.to_json() else { return Turn::Nothing };
+    let replicas = wanted.settings.replicas;
+    let view = View {
+        seen,
+        asked: asked(wanted),
+        settings: fingerprint(&settings),
+        replicas,
+        leader: seen.leader(),
+    };
+    let instances: Vec<&Instance> = seen.instances.iter().filter(|one| one.ordinal < replicas).collect();
+    if instances.iter().all(|instance| view.need(instance) == Need::Nothing) {
+        return Turn::Nothing;
+    }
+    if seen.set.as_ref().is_none_or(|set| set.deleting) {
+        return Turn::Wait("waits for the StatefulSet".to_owned());
+    }
+    let names = Names(&seen.name);
+    let away = (0..replicas).find(|ordinal| {
+        !instances.iter().any(|instance| instance.ordinal == *ordinal && !instance.deleting)
+    });
+    if let Some(ordinal) = away {
+        return Turn::Wait(format!("waits until {} is back", names.pod(ordinal)));
+    }
+    if let Some(broken) = instances.iter().find(|instance| view.is_broken(instance)) {
+        return view.take(broken);
+    }
+    if let Some(told) = instances.iter().find(|instance| view.was_told(instance)) {
+        return view.waits_for_restart(told);
+    }
+    if let Some(unwell) = instances.iter().find(|instance| replicas > 1 && !is_well(instance)) {
+        return Turn::Wait(format!("waits until {} serves", unwell.name));
+    }
+    let needy = instances.iter().rev().filter(|instance| view.need(instance) != Need::Nothing);
+    let (leading, others): (Vec<&&Instance>, Vec<&&Instance>) = needy.partition(|one| view.leads(one));
+    match (others.first(), leading.first()) {
+        (Some(_), _) if view.leader.is_none() && replicas > 1 => {
+            Turn::Wait("waits until somebody leads".to_owned())
+        }
+        (Some(replica), _) => view.take(replica),
+        (None, Some(leader)) => view.last(leader),
+        (None, None) => Turn::Nothing,
+    }
+}
+
+/// The best replica to take over, among the first so many: one that commits wait for, then the one that
+/// lacks the least.
+pub(super) fn successor<'a>(seen: &'a Observed, leader: &str, among: u32) -> Option<&'a Instance> {
+    let fit = seen.instances.iter().filter(|one| {
+        one.ordinal < among && one.name != leader && one.report.as_ref().is_some_and(|it| it.follows()) && is_well(one)
+    });
+    fit.min_by_key(|one| {
+        let report = one.report.as_ref();
+        let synchronous = report.is_some_and(|report| report.role == Role::Synchronous);
+        (!synchronous, report.and_then(|report| report.lag_bytes).unwrap_or(i64::MAX), one.ordinal)
+    })
+}
+
+/// Whether it serves, and takes part.
+fn is_well(instance: &Instance) -> bool {
+    let takes_part = instance.report.as_ref().is_some_and(|it| it.claims_writes() || it.follows());
+    instance.ready && !instance.deleting && takes_part
+}
+
+impl View<'_> {
+    fn need(&self, instance: &Instance) -> Need {
+        if instance.asked.as_deref() != Some(&self.asked) {
+            return Need::Pod;
+        }
+        // What an agent says of settings that it has not read yet says nothing of those that it is to have.
+        let pending = instance.report.as_ref().is_some_and(|report| {
+            report.pending_restart && report.settings.as_deref() == Some(&self.settings)
+        });
+        if pending { Need::Restart } else { Need::Nothing }
+    }
+
+    fn leads(&self, instance: &Instance) -> bool {
+        self.leader == Some(instance.name.as_str())
+    }
+
+    /// Whether nothing is lost with its pod: so an edit that broke it can be taken back. One that is still
+    /// being cloned is let be.
+    fn is_broken(&self, instance: &Instance) -> bool {
+        if self.need(instance) != Need::Pod || instance.ready {
+            return false;
+        }
+        let joining = instance.report.as_ref().is_some_and(|it| it.role == Role::Joining && it.problem.is_none());
+        instance.hindrance.is_some() || !self.leads(instance) && !joining
+    }
+
+    fn was_told(&self, instance: &Instance) -> bool {
+        self.need(instance) == Need::Restart && instance.restart.as_deref() == Some(&self.settings)
+    }
+
+    fn waits_for_restart(&self, instance: &Instance) -> Turn {
+        let done = instance.report.as_ref().and_then(|report| report.restarted.as_deref());
+        if done != Some(&self.settings) {
+            return Turn::Wait(format!("waits until {} has restarted", instance.name));
+        }
+        Turn::Stuck(Trouble {
+            reason: "RestartDidNotHelp".to_owned(),
+            message: format!(
+                "{} has restarted and still does not run with the parameters that were asked for: see its log, \
+                 and change or remove what it refuses from spec.parameters",
+                instance.name
+            ),
+        })
+    }
+
+    fn take(&self, instance: &Instance) -> Turn {
+        let pod = instance.name.clone();
+        match self.need(instance) {
+            Need::Restart => {
+                let message = format!("{pod} restarts");
+                Turn::Take(Step::Restart { pod, token: self.settings.clone() }, message)
+            }
+            Need::Pod | Need::Nothing => {
+                let message = format!("{pod} is replaced");
+                let (uid, resource_version) = (instance.uid.clone(), instance.resource_version.clone());
+                Turn::Take(Step::Replace { pod, uid, resource_version }, message)
+            }
+        }
+    }
+
+    fn last(&self, leader: &Instance) -> Turn {
+        if self.replicas == 1 {
+            return self.take(leader);
+        }
+        match successor(self.seen, &leader.name, self.replicas) {
+            Some(to) => {
+                let message = format!("{} hands over to {}", leader.name, to.name);
+                Turn::Take(Step::HandOver { from: leader.name.clone(), to: to.name.clone() }, message)
+            }
+            None => Turn::Wait(format!("waits for a replica that can take over from {}", leader.name)),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What the operator counts besides what any does.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use keelson_kit::controller::Key;
+use keelson_kit::telemetry::Metrics;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Of {
+    namespace: String,
+    phase: String,
+}
+
+/// How many Databases there are, by namespace and phase. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Databases {
+    gauge: Family<Of, Gauge>,
+    known: Arc<Mutex<HashMap<Key, String>>>,
+}
+
+impl Databases {
+    /// Adds them to an operator's metrics.
+    pub fn new(metrics: &Metrics) -> Databases {
+        let databases = Databases::default();
+        let gauge = databases.gauge.clone();
+        metrics.registry(|own| own.register("databases_total", "Databases by namespace and phase", gauge));
+        databases
+    }
+
+    /// A Database is in this phase.
+    pub fn is(&self, key: &Key, phase: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.get_mut(key) {
+            Some(before) if before == phase => return,
+            Some(before) => {
+                self.add(key, before, -1);
+                *before = phase.to_owned();
+            }
+            None => drop(known.insert(key.clone(), phase.to_owned())),
+        }
+        self.add(key, phase, 1);
+    }
+
+    /// There is no such Database any more.
+    pub fn gone(&self, key: &Key) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = known.remove(key) {
+            self.add(key, &before, -1);
+        }
+    }
+
+    fn add(&self, key: &Key, phase: &str, number: i64) {
+        let of = Of { namespace: key.namespace.clone(), phase: phase.to_owned() };
+        let left = self.gauge.get_or_create(&of).inc_by(number) + number;
+        if left == 0 {
+            self.gauge.remove(&of);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_database_counts_once_in_the_phase_it_is_in() {
+        let metrics = Metrics::new("keelson");
+        let databases = Databases::new(&metrics);
+        let key = |name: &str| Key { namespace: "shop".into(), name: name.into() };
+        databases.is(&key("a"), "Creating");
+        databases.is(&key("a"), "Running");
+        databases.is(&key("a"), "Running");
+        databases.is(&key("b"), "Running");
+        let text = metrics.render();
+        assert!(text.contains("keelson_databases_total{namespace=\"shop\",phase=\"Running\"} 2"), "{text}");
+        assert!(!text.contains("Creating"), "{text}");
+        databases.gone(&key("a"));
+        databases.gone(&key("a"));
+        assert!(metrics.render().contains("phase=\"Running\"} 1"));
+    }
+}
