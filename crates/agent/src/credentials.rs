@@ -1,0 +1,67 @@
+//! The Secrets that are mounted, read anew every so often: rotation is that they change.
+
+use std::path::Path;
+
+use keelson_api::instance::paths;
+use keelson_engine::Secret;
+
+/// What the Secrets hold, as far as the database needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Of the superuser.
+    pub superuser: Account,
+    /// With which replicas follow.
+    pub replication: Account,
+    /// Of applications.
+    pub app: Account,
+}
+
+/// A role and its password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The role.
+    pub name: String,
+    /// Its password.
+    pub password: Secret,
+}
+
+/// Reads them. The error names what is missing, and nothing that is there.
+pub fn read() -> Result<Credentials, String> {
+    Ok(Credentials {
+        superuser: account(Path::new(paths::SUPERUSER))?,
+        replication: account(Path::new(paths::REPLICATION))?,
+        app: account(Path::new(paths::APP))?,
+    })
+}
+
+fn account(folder: &Path) -> Result<Account, String> {
+    let entry = |name: &str| {
+        let secret = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match std::fs::read_to_string(folder.join(name)) {
+            Ok(text) if !text.is_empty() => Ok(text),
+            Ok(_) => Err(format!("the Secret for {secret} has an empty {name}")),
+            Err(_) => Err(format!("the Secret for {secret} has no {name}")),
+        }
+    };
+    Ok(Account { name: entry("username")?, password: Secret::new(entry("password")?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_and_what_is_there_is_not() {
+        let folder = std::env::temp_dir().join(format!("keelson-credentials-{}", std::process::id())).join("app");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("username"), "app").unwrap();
+        assert_eq!(account(&folder).unwrap_err(), "the Secret for app has no password");
+        std::fs::write(folder.join("password"), "").unwrap();
+        assert_eq!(account(&folder).unwrap_err(), "the Secret for app has an empty password");
+        std::fs::write(folder.join("password"), "hunter2").unwrap();
+        let account = account(&folder).unwrap();
+        assert_eq!(account.name, "app");
+        assert!(!format!("{account:?}").contains("hunter2"));
+        std::fs::remove_dir_all(folder.parent().unwrap()).unwrap();
+    }
+}
