@@ -37,8 +37,8 @@ lint: tools ## Check format, lints and documentation
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --quiet
 
 .PHONY: generate
-generate: tools ## Write what is generated from the types: definitions, admission rules, field reference
-	cargo run --locked --package keelson-api --example generate
+generate: tools ## Write what is generated from the types: definitions, admission rules, roles, field reference
+	cargo run --locked --package keelson-operator --example generate
 
 .PHONY: format
 format: ## Format the code

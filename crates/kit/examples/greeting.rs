@@ -71,8 +71,7 @@ impl Reconciler for Greeter {
 
 /// The operator, on a cluster.
 pub fn operator(client: kube::Client, metrics: Metrics) -> Manager {
-    Manager::new("greeter", "example.dev", client, metrics)
-        .look_after(Kind::new(Greeter).owns::<ConfigMap>())
+    Manager::new("greeter", "example.dev", client, metrics).look_after(Kind::new(Greeter).owns::<ConfigMap>())
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -85,7 +85,8 @@ pub fn is_within(desired: &Value, found: &Value) -> bool {
             found.get(field).map_or_else(|| is_nothing(value), |there| is_within(value, there))
         }),
         (Value::Array(desired), Value::Array(found)) => {
-            desired.len() == found.len() && desired.iter().zip(found).all(|(one, other)| is_within(one, other))
+            desired.len() == found.len()
+                && desired.iter().zip(found).all(|(one, other)| is_within(one, other))
         }
         (desired, found) => desired == found,
     }

@@ -63,7 +63,11 @@ pub struct Events {
 
 impl Events {
     /// Events are written for as long as the returned future is polled.
-    pub fn new(client: Client, controller: &str, instance: &str) -> (Events, impl Future<Output = ()> + use<>) {
+    pub fn new(
+        client: Client,
+        controller: &str,
+        instance: &str,
+    ) -> (Events, impl Future<Output = ()> + use<>) {
         let (sender, mut receiver) = mpsc::channel(WAITING);
         let reporter = Reporter { client, controller: controller.to_owned(), instance: instance.to_owned() };
         let write = async move {

@@ -60,7 +60,9 @@ impl Looks {
     pub fn answered(&self) -> Result<(), String> {
         match self.since(&self.answered) {
             quiet if quiet < self.timing.term.max(3 * self.timing.look) => Ok(()),
-            quiet => Err(format!("the API server has not answered about the Lease for {} s", quiet.as_secs())),
+            quiet => {
+                Err(format!("the API server has not answered about the Lease for {} s", quiet.as_secs()))
+            }
         }
     }
 

@@ -137,8 +137,9 @@ impl Manager {
         let watches: Watches = Arc::default();
         let shown = watches.clone();
         self.health.ready("watches", move || alive(&shown));
-        let leader = Leader::new(self.client.clone(), &self.own_namespace, &self.names.manager, self.identity.clone())
-            .timing(self.timing);
+        let leader =
+            Leader::new(self.client.clone(), &self.own_namespace, &self.names.manager, self.identity.clone())
+                .timing(self.timing);
         let seen = leader.looks();
         self.health.ready("leadership", move || seen.answered());
         let turns = leader.looks();

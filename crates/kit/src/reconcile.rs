@@ -196,7 +196,8 @@ impl<R: Reconciler> Kind<R> {
         let itself = Source::itself(self.resource.clone(), &names.manager);
         let children = self.children.iter().map(|Child { resource, interest, label, trim }| {
             let labels = label.clone().unwrap_or_else(|| names.selector());
-            Source::children(resource.clone(), *interest, &self.resource.kind, &names.manager, labels).trimmed(*trim)
+            Source::children(resource.clone(), *interest, &self.resource.kind, &names.manager, labels)
+                .trimmed(*trim)
         });
         std::iter::once(itself).chain(children).map(Arc::new).collect()
     }

@@ -244,7 +244,8 @@ impl Round {
         patch: Value,
     ) -> Result<(), Error> {
         let api = self.shared.api(self.shared.itself.resource(), &self.key.namespace);
-        let params = PatchParams { field_manager: Some(self.shared.names.manager.clone()), ..Default::default() };
+        let params =
+            PatchParams { field_manager: Some(self.shared.names.manager.clone()), ..Default::default() };
         let patch = Patch::Merge(patch);
         let answer = match subresource {
             Some(name) => api.patch_subresource(name, &self.key.name, &params, &patch).await,
@@ -325,7 +326,8 @@ impl Apply<'_> {
     }
 
     async fn is_as_desired(&self) -> Result<bool, Error> {
-        let found = self.api().get_opt(&self.key.name).await.map_err(|source| self.failed("reading", source))?;
+        let found =
+            self.api().get_opt(&self.key.name).await.map_err(|source| self.failed("reading", source))?;
         let Some(found) = found else { return Ok(false) };
         let value = serde_json::to_value(&found).unwrap_or_default();
         let same = desired::is_within(&self.value, &value);

@@ -182,13 +182,18 @@ impl Source {
     ) -> BoxStream<'static, Notice>
     where
         K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
-            + Clone + DeserializeOwned + Debug + Send + 'static,
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + Send
+            + 'static,
     {
         let api: Api<K> = match namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
             None => Api::all_with(client, &self.resource),
         };
-        let config = self.labels.iter().fold(watcher::Config::default(), |config, labels| config.labels(labels));
+        let config =
+            self.labels.iter().fold(watcher::Config::default(), |config, labels| config.labels(labels));
         let metrics = metrics.clone();
         watcher(api, config)
             .backoff(Pauses(0))
@@ -288,10 +293,7 @@ fn belongs_to(key: &Key, held: &Held) -> Option<Change> {
 
 /// The key of an object.
 pub fn key_of(meta: &ObjectMeta) -> Key {
-    Key {
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        name: meta.name.clone().unwrap_or_default(),
-    }
+    Key { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() }
 }
 
 /// Changes of several watches as one stream that is silent until each has seen all there is: a child that

@@ -420,7 +420,10 @@ mod tests {
         assert_eq!(store.seen(key("a"), object(5, "y", "ready", "us")), News::Changed);
         let text = store.get(&key("a")).unwrap().text.unwrap();
         let text: serde_json::Value = serde_json::from_slice(&text).unwrap();
-        assert_eq!((&text["status"]["text"], &text["metadata"]["resourceVersion"]), (&json!("ready"), &json!("5")));
+        assert_eq!(
+            (&text["status"]["text"], &text["metadata"]["resourceVersion"]),
+            (&json!("ready"), &json!("5"))
+        );
     }
 
     #[test]

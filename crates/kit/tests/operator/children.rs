@@ -46,7 +46,10 @@ async fn a_greeting_is_made_follows_its_spec_and_then_costs_nothing() {
 
     let made = world.config_maps().get("hello").await.unwrap();
     let owner = &made.metadata.owner_references.unwrap()[0];
-    assert_eq!((owner.kind.as_str(), owner.name.as_str(), owner.controller), ("Greeting", "hello", Some(true)));
+    assert_eq!(
+        (owner.kind.as_str(), owner.name.as_str(), owner.controller),
+        ("Greeting", "hello", Some(true))
+    );
     operator.stop().await;
 }
 
@@ -82,7 +85,8 @@ async fn what_somebody_changes_or_removes_is_repaired_and_what_they_add_stays() 
     let operator = world.operator(kind()).await;
     world.says("hello", "Hello, world!").await;
 
-    let edit = json!({"data": {"text": "Go away!", "theirs": "stays"}, "metadata": {"labels": {"also": "stays"}}});
+    let edit =
+        json!({"data": {"text": "Go away!", "theirs": "stays"}, "metadata": {"labels": {"also": "stays"}}});
     world.config_maps().patch("hello", &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
     world.says("hello", "Hello, world!").await;
     let repaired = world.config_maps().get("hello").await.unwrap();
@@ -90,7 +94,8 @@ async fn what_somebody_changes_or_removes_is_repaired_and_what_they_add_stays() 
     assert_eq!(repaired.metadata.labels.unwrap()["also"], "stays");
 
     // Not seen by the watch any more, and no longer its owner's.
-    let hide = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}, "ownerReferences": null}});
+    let hide =
+        json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}, "ownerReferences": null}});
     world.config_maps().patch("hello", &PatchParams::default(), &Patch::Merge(&hide)).await.unwrap();
     until("label and owner to be back", DEADLINE, || async {
         let found = world.config_maps().get("hello").await.unwrap().metadata;

@@ -131,12 +131,12 @@ async fn an_object_that_means_nothing_is_told_so_and_disturbs_no_other() {
             }]
         }
     });
-    let crds: Api<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> =
-        Api::all(world.client.clone());
+    let crds: Api<
+        k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    > = Api::all(world.client.clone());
     crds.create(&PostParams::default(), &serde_json::from_value(group).unwrap()).await.unwrap();
     let resource = ApiResource::erase::<Riddle>(&());
-    let riddles: Api<DynamicObject> =
-        Api::namespaced_with(world.client.clone(), &world.namespace, &resource);
+    let riddles: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.namespace, &resource);
     for (name, spec) in [("good", json!({"name": "world"})), ("bad", json!({"name": {"first": "Wo"}}))] {
         until("riddles are served", DEADLINE, || async {
             let riddle = DynamicObject::new(name, &resource).data(json!({"spec": spec}));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::ConfigMap;
-use keelson_kit::client::{Deadlines, with_config};
 use keelson_kit::Kind;
+use keelson_kit::client::{Deadlines, with_config};
 use keelson_kit::queue::Limits;
 use keelson_kit::retry::Backoff;
 use keelson_kit::telemetry::Metrics;

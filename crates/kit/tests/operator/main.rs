@@ -2,8 +2,8 @@
 
 mod children;
 mod cleanup;
-mod faults;
 mod failures;
+mod faults;
 mod processes;
 mod rights;
 mod world;
