@@ -43,8 +43,8 @@ bench: tools ## Measure the kit beside Go's controller-runtime (OBJECTS=n, RUNS=
 		$(if $(OBJECTS),--objects $(OBJECTS)) $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: generate
-generate: tools ## Write what is generated from the types: definitions, admission rules, field reference
-	cargo run --locked --package keelson-api --example generate
+generate: tools ## Write what is generated from the types: definitions, admission rules, roles, field reference
+	cargo run --locked --package keelson-operator --example generate
 
 .PHONY: format
 format: ## Format the code

@@ -11,7 +11,7 @@ const OF_KUBERNETES: &[&str] = &["conditions", "env", "tolerations"];
 
 const TITLE: &str = "# The kinds and their fields
 
-Written by `cargo run --package keelson-api --example generate`; do not edit. `kubectl explain db.spec`
+Written by `make generate`; do not edit. `kubectl explain db.spec`
 shows the same. Fields that are not marked *required* can be left out.
 ";
 

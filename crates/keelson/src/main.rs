@@ -1,1 +1,84 @@
-fn main() {}
+//! The one program: the operator, and the agent of each instance.
+
+mod copy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use keelson_operator::Options;
+use keelson_operator::run::run;
+
+/// Databases on Kubernetes that need nobody at night.
+#[derive(Parser)]
+#[command(name = "keelson", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Look after the Databases of a cluster.
+    Operator(OperatorArgs),
+    /// Copy this program into a folder, for a container that lacks it.
+    CopyTo {
+        /// The folder.
+        folder: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct OperatorArgs {
+    /// The image that instances get the agent from: this program's own.
+    #[arg(long, env = "KEELSON_IMAGE")]
+    image: String,
+    /// The namespace that the operator itself lives in.
+    #[arg(long, env = "POD_NAMESPACE")]
+    namespace: Option<String>,
+    /// Look after Databases in this namespace only.
+    #[arg(long, env = "KEELSON_ONLY_IN")]
+    only_in: Option<String>,
+    /// The port of the metrics.
+    #[arg(long, default_value_t = 8080)]
+    metrics_port: u16,
+    /// The port of /healthz and /readyz.
+    #[arg(long, default_value_t = 8081)]
+    health_port: u16,
+    /// The port of the webhooks.
+    #[arg(long, default_value_t = 9443)]
+    webhook_port: u16,
+    /// Serve no webhooks.
+    #[arg(long, env = "KEELSON_NO_WEBHOOKS")]
+    no_webhooks: bool,
+}
+
+impl From<OperatorArgs> for Options {
+    fn from(args: OperatorArgs) -> Options {
+        Options {
+            agent_image: args.image,
+            namespace: args.namespace,
+            only_in: args.only_in.filter(|namespace| !namespace.is_empty()),
+            metrics_port: args.metrics_port,
+            health_port: args.health_port,
+            webhook_port: (!args.no_webhooks).then_some(args.webhook_port),
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let ended: Result<(), Box<dyn std::error::Error>> = match Cli::parse().command {
+        Command::Operator(args) => {
+            run(args.into(), keelson_kit::manager::told_to_stop()).await.map_err(Into::into)
+        }
+        Command::CopyTo { folder } => copy::copy_to(&folder).map_err(Into::into),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("keelson: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -7,7 +7,11 @@
 
 pub mod database;
 pub mod metrics;
+pub mod rights;
 pub mod root;
+pub mod run;
+
+pub use run::Options;
 
 /// The operator's name: its field manager, its Lease and the label of its children.
 pub const NAME: &str = "keelson";

@@ -105,8 +105,7 @@ impl Root {
     /// time, one succeeds and the others take its.
     pub async fn open(client: Client, namespace: &str) -> Result<Root, RootError> {
         let secrets: Api<Secret> = Api::namespaced(client, namespace);
-        let failed =
-            |doing, source| RootError::Api { doing, namespace: namespace.to_owned(), source };
+        let failed = |doing, source| RootError::Api { doing, namespace: namespace.to_owned(), source };
         let found = secrets.get_opt(SECRET).await.map_err(|source| failed("reading", source))?;
         if let Some(found) = found {
             return Root::read(namespace, &found);
@@ -209,7 +208,8 @@ fn authority(name: &str) -> CertificateParams {
 }
 
 fn valid(params: &mut CertificateParams, from: Timestamp, until: Timestamp) {
-    let second = |moment: Timestamp| Duration::from_secs(u64::try_from(moment.as_second()).unwrap_or_default());
+    let second =
+        |moment: Timestamp| Duration::from_secs(u64::try_from(moment.as_second()).unwrap_or_default());
     params.not_before = date_time_ymd(1970, 1, 1) + second(from).saturating_sub(BACKDATE);
     params.not_after = date_time_ymd(1970, 1, 1) + second(until);
 }
@@ -248,7 +248,8 @@ mod tests {
     fn a_certificate_is_signed_and_nothing_secret_is_printed() {
         let root = root();
         let until = now() + jiff::SignedDuration::from_hours(24);
-        let leaf = root.sign("orders.shop", &["orders".to_owned(), "*.orders.shop.svc".to_owned()], now(), until);
+        let leaf =
+            root.sign("orders.shop", &["orders".to_owned(), "*.orders.shop.svc".to_owned()], now(), until);
         let leaf = leaf.unwrap();
         assert!(leaf.certificate.contains("BEGIN CERTIFICATE") && leaf.key.contains("PRIVATE KEY"));
         assert_eq!(format!("{root:?}"), "Root(..)");

@@ -92,9 +92,13 @@ pub(super) async fn take(step: &Step, uid: &str, round: &Round) -> Result<(), Er
 /// Deletes an object of this database that its agents have made, unless it is somebody else's.
 pub(super) async fn delete_labelled<K>(round: &Round, name: &str) -> Result<(), Error>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
 {
-    let found = api::<K>(round).get_opt(name).await.map_err(|source| failed::<K>("reading", round, name, source))?;
+    let found =
+        api::<K>(round).get_opt(name).await.map_err(|source| failed::<K>("reading", round, name, source))?;
     let ours = |found: &K| found.labels().get(labels::DATABASE) == Some(&round.key().name);
     match found.filter(ours) {
         Some(found) => {
@@ -114,7 +118,10 @@ where
 
 async fn patch<K>(round: &Round, name: &str, doing: &'static str, change: Value) -> Result<(), Error>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
 {
     let params = PatchParams { field_manager: Some(NAME.to_owned()), ..PatchParams::default() };
     match api::<K>(round).patch_metadata(name, &params, &Patch::Merge(change)).await {
@@ -131,7 +138,10 @@ async fn delete<K>(
     propagation: PropagationPolicy,
 ) -> Result<(), Error>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
 {
     let params = DeleteParams {
         preconditions: Some(only),

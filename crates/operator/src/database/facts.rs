@@ -134,13 +134,16 @@ impl Observed {
     /// The instance that takes writes: it says so, the kubelet agrees, and nobody knows of a newer leader.
     pub fn primary(&self) -> Option<&Instance> {
         let claims = |instance: &&Instance| {
-            instance.ready && !instance.deleting && instance.report.as_ref().is_some_and(Report::claims_writes)
+            instance.ready
+                && !instance.deleting
+                && instance.report.as_ref().is_some_and(Report::claims_writes)
         };
         let primary = self.instances.iter().filter(claims).max_by_key(|instance| instance.epoch())?;
         let newer = |other: &Instance| {
-            other.report.as_ref().is_some_and(|report| {
-                report.epoch > primary.epoch() && report.leader != primary.name
-            })
+            other
+                .report
+                .as_ref()
+                .is_some_and(|report| report.epoch > primary.epoch() && report.leader != primary.name)
         };
         (!self.instances.iter().any(newer)).then_some(primary)
     }

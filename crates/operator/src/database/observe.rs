@@ -32,11 +32,8 @@ pub(super) fn observe(
     let mut instances: Vec<Instance> =
         round.related::<Pod>()?.iter().filter_map(|pod| instance(names, pod)).collect();
     instances.sort_by_key(|instance| instance.ordinal);
-    let mut claims: Vec<Claim> = round
-        .related::<PersistentVolumeClaim>()?
-        .iter()
-        .filter_map(|found| claim(names, found))
-        .collect();
+    let mut claims: Vec<Claim> =
+        round.related::<PersistentVolumeClaim>()?.iter().filter_map(|found| claim(names, found)).collect();
     claims.sort_by_key(|claim| claim.ordinal);
     let annotation = |key: &str| database.annotations().get(key).cloned();
     let rotation = annotation(shared::ROTATE_SECRETS).unwrap_or_default();
@@ -117,7 +114,8 @@ fn hindrance(status: &PodStatus) -> Option<Hindrance> {
         return Some(Hindrance::Unschedulable(condition.message.clone().unwrap_or_default()));
     }
     let containers = [&status.init_container_statuses, &status.container_statuses];
-    let mut waiting = containers.into_iter().flatten().flatten().filter_map(|one| one.state.as_ref()?.waiting.as_ref());
+    let mut waiting =
+        containers.into_iter().flatten().flatten().filter_map(|one| one.state.as_ref()?.waiting.as_ref());
     waiting.find_map(|waiting| {
         let reason = waiting.reason.clone().unwrap_or_default();
         let said = waiting.message.clone().unwrap_or_else(|| reason.clone());
@@ -125,9 +123,10 @@ fn hindrance(status: &PodStatus) -> Option<Hindrance> {
             "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
                 Some(Hindrance::Image(said))
             }
-            "CrashLoopBackOff" | "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-                Some(Hindrance::Container(said))
-            }
+            "CrashLoopBackOff"
+            | "CreateContainerConfigError"
+            | "CreateContainerError"
+            | "RunContainerError" => Some(Hindrance::Container(said)),
             _ => None,
         }
     })
@@ -137,7 +136,8 @@ fn claim(names: Names<'_>, claim: &PersistentVolumeClaim) -> Option<Claim> {
     let meta = &claim.metadata;
     let name = meta.name.clone()?;
     let status = claim.status.clone().unwrap_or_default();
-    let infeasible = status.allocated_resource_statuses.iter().flatten().any(|(_, state)| state.ends_with("Infeasible"));
+    let infeasible =
+        status.allocated_resource_statuses.iter().flatten().any(|(_, state)| state.ends_with("Infeasible"));
     let failed = status.conditions.iter().flatten().find(|one| one.type_.ends_with("ResizeError"));
     let stuck = failed.map(|failed| failed.message.clone().unwrap_or_default());
     Some(Claim {
@@ -262,7 +262,8 @@ mod tests {
     #[test]
     fn what_keeps_a_pod_from_starting_is_found_wherever_it_is_said() {
         let waiting = |list: &str, reason: &str| {
-            seen(json!({list: [{"name": "x", "state": {"waiting": {"reason": reason, "message": "no"}}}]})).hindrance
+            seen(json!({list: [{"name": "x", "state": {"waiting": {"reason": reason, "message": "no"}}}]}))
+                .hindrance
         };
         let no = "no".to_owned();
         assert_eq!(waiting("containerStatuses", "ErrImagePull"), Some(Hindrance::Image(no.clone())));

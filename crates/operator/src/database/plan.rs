@@ -152,7 +152,16 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     });
     let said = status::say(seen, &decided);
     let Decided { wanted, secrets, apply_set, steps, again, .. } = decided;
-    Plan { wanted, secrets, apply_set, steps, status: said.status, findings: said.findings, news: said.news, again }
+    Plan {
+        wanted,
+        secrets,
+        apply_set,
+        steps,
+        status: said.status,
+        findings: said.findings,
+        news: said.news,
+        again,
+    }
 }
 
 fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
@@ -162,7 +171,8 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
 
     let until = certificate_until(seen, now);
     let scaling = scale(seen, settings.replicas);
-    let storage = seen.set.as_ref().and_then(|set| set.storage).unwrap_or_default().max(settings.storage.size);
+    let storage =
+        seen.set.as_ref().and_then(|set| set.storage).unwrap_or_default().max(settings.storage.size);
     let wanted = want(seen, &settings, version, scaling.pods, storage, until);
     let found = trouble::found(seen, now);
     let mut troubles = found.troubles;
@@ -172,7 +182,8 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
 
     let mut steps: Vec<Step> = adopted;
     let growing = grow(seen, storage);
-    let remake = seen.set.as_ref().filter(|set| !set.deleting && set.storage.is_some_and(|size| size < storage));
+    let remake =
+        seen.set.as_ref().filter(|set| !set.deleting && set.storage.is_some_and(|size| size < storage));
     steps.extend(growing.iter().cloned());
     steps.extend(remake.map(|set| Step::Remake { uid: set.uid.clone() }));
     steps.extend(removed_volumes(seen, &settings));
@@ -193,10 +204,8 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
         .message
         .map(|message| Progress { kind: Kind::Scaling, message })
         .or(rollout.map(|message| Progress { kind: Kind::RollingOut, message }))
-        .or((!growing.is_empty()).then(|| Progress {
-            kind: Kind::Growing,
-            message: format!("volumes grow to {storage}"),
-        }));
+        .or((!growing.is_empty())
+            .then(|| Progress { kind: Kind::Growing, message: format!("volumes grow to {storage}") }));
     let renewal = until.duration_since(now) - CERTIFICATE_RENEWED;
     let again = [found.again, pause, Duration::try_from(renewal).ok()].into_iter().flatten().min();
     Ok(Decided {
@@ -218,17 +227,22 @@ fn settings(seen: &Observed) -> Result<Settings, HeldUp> {
         Ok(settings) => settings,
         Err(errors) => {
             let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            return held_up("InvalidSpec", format!("{}. Correct it; nothing is done until then", said.join("; ")));
+            return held_up(
+                "InvalidSpec",
+                format!("{}. Correct it; nothing is done until then", said.join("; ")),
+            );
         }
     };
     if settings.engine != Engine::Postgres {
-        let message = format!("{} is not supported yet: use engine postgres in a new Database", settings.engine);
+        let message =
+            format!("{} is not supported yet: use engine postgres in a new Database", settings.engine);
         return held_up("EngineNotSupported", message);
     }
     if settings.restore.is_some() && !seen.exists() {
-        let message = "restore is not supported yet, and an empty database is not what was asked for: create \
+        let message =
+            "restore is not supported yet, and an empty database is not what was asked for: create \
                        a new Database without spec.restore"
-            .to_owned();
+                .to_owned();
         return held_up("RestoreNotSupported", message);
     }
     Ok(settings)
@@ -309,7 +323,9 @@ fn must_write_secrets(seen: &Observed, wanted: &str, now: Timestamp) -> bool {
     let damaged = |instance: &Instance| match &instance.report {
         Some(report) => report.reason.as_deref() == Some(reasons::SECRETS_DAMAGED),
         // A pod whose Secret is missing is not started at all, and says no more than that.
-        None => !instance.ready && instance.hindrance.is_none() && trouble::age(instance.made, now) > SECRETS_PACE,
+        None => {
+            !instance.ready && instance.hindrance.is_none() && trouble::age(instance.made, now) > SECRETS_PACE
+        }
     };
     let rested = seen.lately.secrets.is_none_or(|ago| ago >= SECRETS_PACE);
     rested && seen.instances.iter().any(damaged)
@@ -338,7 +354,9 @@ fn scale(seen: &Observed, replicas: u32) -> Scaling {
     match seen.leader() {
         None if !seen.exists() => steady(Some(message)),
         None => stay(None, "waits until somebody leads, lest the newest data goes"),
-        Some(leader) if names.ordinal(leader).is_some_and(|ordinal| ordinal < replicas) => steady(Some(message)),
+        Some(leader) if names.ordinal(leader).is_some_and(|ordinal| ordinal < replicas) => {
+            steady(Some(message))
+        }
         Some(leader) => match turns::successor(seen, leader, replicas) {
             Some(to) => {
                 let step = Step::HandOver { from: leader.to_owned(), to: to.name.clone() };
@@ -351,9 +369,10 @@ fn scale(seen: &Observed, replicas: u32) -> Scaling {
 
 /// Volumes grow, and never shrink.
 fn grow(seen: &Observed, storage: Size) -> Vec<Step> {
-    let small = seen.claims.iter().filter(|claim| {
-        !claim.deleting && claim.bound && claim.requested.is_some_and(|size| size < storage)
-    });
+    let small = seen
+        .claims
+        .iter()
+        .filter(|claim| !claim.deleting && claim.bound && claim.requested.is_some_and(|size| size < storage));
     small.map(|claim| Step::Grow { claim: claim.name.clone(), to: storage.to_string() }).collect()
 }
 
@@ -399,7 +418,8 @@ fn want(
     until: Timestamp,
 ) -> Wanted {
     let failover = &settings.failover;
-    let millis = |span: keelson_api::value::Span| u64::try_from(span.duration().as_millis()).unwrap_or(u64::MAX);
+    let millis =
+        |span: keelson_api::value::Span| u64::try_from(span.duration().as_millis()).unwrap_or(u64::MAX);
     let instance = InstanceSettings {
         engine: settings.engine,
         version,

@@ -110,7 +110,8 @@ impl Standing<'_> {
             return Some(Trouble { reason: held_up.reason.to_owned(), message: held_up.message.clone() });
         }
         if let Some(first) = self.decided.troubles.first() {
-            let all: Vec<&str> = self.decided.troubles.iter().take(3).map(|one| one.message.as_str()).collect();
+            let all: Vec<&str> =
+                self.decided.troubles.iter().take(3).map(|one| one.message.as_str()).collect();
             return Some(Trouble { reason: first.reason.clone(), message: all.join("; ") });
         }
         (phase == Phase::Degraded).then(|| Trouble {
@@ -202,8 +203,10 @@ impl Standing<'_> {
         if let Some(Trouble { reason, message }) = degraded.filter(|_| reason_is_new) {
             news.push(News { severity: Severity::Warning, reason: reason.clone(), note: message.clone() });
         }
-        let turn = |reason: &str, note: String| News { severity: Severity::Normal, reason: reason.to_owned(), note };
-        let progress = || self.decided.progress.as_ref().map_or_else(|| self.count(), |it| it.message.clone());
+        let turn =
+            |reason: &str, note: String| News { severity: Severity::Normal, reason: reason.to_owned(), note };
+        let progress =
+            || self.decided.progress.as_ref().map_or_else(|| self.count(), |it| it.message.clone());
         let begun = Some(phase) != self.before;
         news.extend(match (self.before, phase) {
             _ if !begun => None,

@@ -64,7 +64,9 @@ impl Found {
     /// Says it once it is that old.
     fn after(&mut self, bound: Duration, age: Duration, reason: &str, message: String) {
         match bound.checked_sub(age) {
-            Some(left) if !left.is_zero() => self.again = Some(self.again.map_or(left, |again| again.min(left))),
+            Some(left) if !left.is_zero() => {
+                self.again = Some(self.again.map_or(left, |again| again.min(left)))
+            }
             _ => self.add(reason, message),
         }
     }
@@ -97,7 +99,8 @@ impl Found {
             && report.is_none_or(|report| report.role != Role::Joining)
         {
             let minutes = FOR_AN_INSTANCE.as_secs() / 60;
-            let message = format!("{name} does not serve after {minutes} minutes: see kubectl describe pod {name}");
+            let message =
+                format!("{name} does not serve after {minutes} minutes: see kubectl describe pod {name}");
             self.after(FOR_AN_INSTANCE, age, "InstanceNotReady", message);
         }
     }

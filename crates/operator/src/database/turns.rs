@@ -60,9 +60,8 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted) -> Turn {
         return Turn::Wait("waits for the StatefulSet".to_owned());
     }
     let names = Names(&seen.name);
-    let away = (0..replicas).find(|ordinal| {
-        !instances.iter().any(|instance| instance.ordinal == *ordinal && !instance.deleting)
-    });
+    let away = (0..replicas)
+        .find(|ordinal| !instances.iter().any(|instance| instance.ordinal == *ordinal && !instance.deleting));
     if let Some(ordinal) = away {
         return Turn::Wait(format!("waits until {} is back", names.pod(ordinal)));
     }
@@ -91,7 +90,10 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted) -> Turn {
 /// lacks the least.
 pub(super) fn successor<'a>(seen: &'a Observed, leader: &str, among: u32) -> Option<&'a Instance> {
     let fit = seen.instances.iter().filter(|one| {
-        one.ordinal < among && one.name != leader && one.report.as_ref().is_some_and(|it| it.follows()) && is_well(one)
+        one.ordinal < among
+            && one.name != leader
+            && one.report.as_ref().is_some_and(|it| it.follows())
+            && is_well(one)
     });
     fit.min_by_key(|one| {
         let report = one.report.as_ref();
@@ -128,7 +130,8 @@ impl View<'_> {
         if self.need(instance) != Need::Pod || instance.ready {
             return false;
         }
-        let joining = instance.report.as_ref().is_some_and(|it| it.role == Role::Joining && it.problem.is_none());
+        let joining =
+            instance.report.as_ref().is_some_and(|it| it.role == Role::Joining && it.problem.is_none());
         instance.hindrance.is_some() || !self.leads(instance) && !joining
     }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
 use keelson_api::instance::{InstanceSettings, Names, labels};
 use keelson_api::v1::{Scheduling, Settings};
 use keelson_api::value::Size;
@@ -83,6 +83,11 @@ pub fn children(wanted: &Wanted) -> Result<Children, serde_json::Error> {
         readers: services::readers(wanted),
         disruption: disruption::disruption(wanted),
     })
+}
+
+/// What the agents of a database may do.
+pub fn agent_rules(names: Names<'_>) -> Vec<PolicyRule> {
+    rights::rules(names)
 }
 
 impl Wanted {

@@ -15,17 +15,21 @@ pub(super) fn account(wanted: &Wanted) -> ServiceAccount {
 }
 
 pub(super) fn role(wanted: &Wanted) -> Role {
-    let names = wanted.names();
-    Role { metadata: wanted.meta(wanted.name.clone()), rules: Some(rules(&names)) }
+    Role { metadata: wanted.meta(wanted.name.clone()), rules: Some(rules(wanted.names())) }
 }
 
-/// The rules, which the operator must have itself to give them.
-pub(crate) fn rules(names: &Names<'_>) -> Vec<PolicyRule> {
+/// Nobody can give rights that they do not have: the operator has all of these itself.
+pub(super) fn rules(names: Names<'_>) -> Vec<PolicyRule> {
     let pods = (0..MOST).map(|ordinal| names.pod(ordinal)).collect();
     vec![
         // What is to be created can't be restricted by name.
         rule("coordination.k8s.io", "leases", &["create"], vec![]),
-        rule("coordination.k8s.io", "leases", &["get", "list", "watch", "update", "patch"], vec![names.lease()]),
+        rule(
+            "coordination.k8s.io",
+            "leases",
+            &["get", "list", "watch", "update", "patch"],
+            vec![names.lease()],
+        ),
         rule("discovery.k8s.io", "endpointslices", &["create"], vec![]),
         rule("discovery.k8s.io", "endpointslices", &["get", "update", "patch"], vec![names.writers()]),
         rule("", "pods", &["get", "list", "watch"], vec![]),

@@ -93,9 +93,14 @@ pub fn host(names: Names<'_>, namespace: &str) -> String {
 /// All names by which an instance is called.
 fn hosts(names: Names<'_>, namespace: &str) -> Vec<String> {
     let services = [names.0.to_owned(), names.writers(), names.readers(), format!("*.{}", names.0)];
-    let domains =
-        ["".to_owned(), format!(".{namespace}"), format!(".{namespace}.svc"), format!(".{namespace}.svc.cluster.local")];
-    let all = services.iter().flat_map(|service| domains.iter().map(move |domain| format!("{service}{domain}")));
+    let domains = [
+        "".to_owned(),
+        format!(".{namespace}"),
+        format!(".{namespace}.svc"),
+        format!(".{namespace}.svc.cluster.local"),
+    ];
+    let all =
+        services.iter().flat_map(|service| domains.iter().map(move |domain| format!("{service}{domain}")));
     // A wildcard needs something behind it to be a name at all.
     all.filter(|host| !host.starts_with('*') || host.matches('.').count() > 1)
         .chain(["localhost".to_owned()])
@@ -121,7 +126,10 @@ mod tests {
     fn applications_find_all_that_a_binding_needs() {
         let app = made().app;
         assert_eq!(app.type_.as_deref(), Some("servicebinding.io/postgresql"));
-        assert_eq!((text(&app, "host").as_str(), text(&app, "port").as_str()), ("orders-rw.shop.svc", "5432"));
+        assert_eq!(
+            (text(&app, "host").as_str(), text(&app, "port").as_str()),
+            ("orders-rw.shop.svc", "5432")
+        );
         let uri = format!("postgresql://app:{}@orders-rw.shop.svc:5432/app", text(&app, "password"));
         assert_eq!(text(&app, "uri"), uri);
     }
@@ -138,7 +146,9 @@ mod tests {
     #[test]
     fn the_certificate_is_for_services_instances_and_the_machine_itself() {
         let hosts = hosts(Names("orders"), "shop");
-        for host in ["orders", "orders-rw.shop", "orders-ro.shop.svc", "*.orders.shop.svc.cluster.local", "localhost"] {
+        for host in
+            ["orders", "orders-rw.shop", "orders-ro.shop.svc", "*.orders.shop.svc.cluster.local", "localhost"]
+        {
             assert!(hosts.iter().any(|one| one == host), "{host} {hosts:?}");
         }
     }

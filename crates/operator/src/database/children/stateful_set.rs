@@ -77,16 +77,15 @@ fn claim(wanted: &Wanted) -> PersistentVolumeClaim {
     let mut labels = wanted.labels();
     labels.insert(labels::DATABASE_UID.to_owned(), wanted.uid.clone());
     PersistentVolumeClaim {
-        metadata: ObjectMeta {
-            name: Some(DATA.to_owned()),
-            labels: Some(labels),
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { name: Some(DATA.to_owned()), labels: Some(labels), ..ObjectMeta::default() },
         spec: Some(PersistentVolumeClaimSpec {
             access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
             storage_class_name: wanted.settings.storage.class.clone(),
             resources: Some(VolumeResourceRequirements {
-                requests: Some(BTreeMap::from([("storage".to_owned(), Quantity(wanted.storage.to_string()))])),
+                requests: Some(BTreeMap::from([(
+                    "storage".to_owned(),
+                    Quantity(wanted.storage.to_string()),
+                )])),
                 ..VolumeResourceRequirements::default()
             }),
             ..PersistentVolumeClaimSpec::default()
@@ -144,7 +143,8 @@ fn affinity(wanted: &Wanted) -> Affinity {
         label_selector: Some(selector(wanted)),
         ..PodAffinityTerm::default()
     };
-    let spread = scheduling.spread.as_ref().and_then(|spread| spread.parse().ok()).unwrap_or(Spread::Preferred);
+    let spread =
+        scheduling.spread.as_ref().and_then(|spread| spread.parse().ok()).unwrap_or(Spread::Preferred);
     let apart = match spread {
         Spread::Required => PodAntiAffinity {
             required_during_scheduling_ignored_during_execution: Some(vec![term]),
@@ -188,7 +188,10 @@ fn volumes(wanted: &Wanted) -> Vec<Volume> {
         empty("shm", Some("Memory")),
         Volume {
             name: "config".to_owned(),
-            config_map: Some(ConfigMapVolumeSource { name: names.config(), ..ConfigMapVolumeSource::default() }),
+            config_map: Some(ConfigMapVolumeSource {
+                name: names.config(),
+                ..ConfigMapVolumeSource::default()
+            }),
             ..Volume::default()
         },
         secret("superuser", names.superuser()),

@@ -1,0 +1,638 @@
+//! Every branch of the plan, from facts made by hand.
+
+use jiff::SignedDuration;
+use keelson_api::instance::Report;
+use keelson_api::v1::Role;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::database::children::stateful_set::asked;
+use crate::database::facts::{Claim, Hindrance, Lately, Set};
+
+fn now() -> Timestamp {
+    "2026-11-16T12:00:00Z".parse().unwrap()
+}
+
+fn ago(seconds: i64) -> Timestamp {
+    now() - SignedDuration::from_secs(seconds)
+}
+
+fn fresh(spec: Value) -> Observed {
+    Observed {
+        name: "orders".to_owned(),
+        namespace: "shop".to_owned(),
+        uid: "1".to_owned(),
+        generation: Some(1),
+        spec: serde_json::from_value(spec).unwrap(),
+        status: DatabaseStatus::default(),
+        adopt: false,
+        secrets_mark: "mark".to_owned(),
+        config: None,
+        set: None,
+        instances: Vec::new(),
+        claims: Vec::new(),
+        lately: Lately::default(),
+        agent_image: "keelson:0.1.0".to_owned(),
+    }
+}
+
+fn claim(ordinal: u32) -> Claim {
+    Claim {
+        name: format!("data-orders-{ordinal}"),
+        ordinal,
+        uid: format!("c{ordinal}"),
+        database_uid: Some("1".to_owned()),
+        made: ago(3600),
+        requested: Some(Size::gibibytes(10)),
+        bound: true,
+        deleting: false,
+        stuck: None,
+    }
+}
+
+fn follower(ordinal: u32, wanted: &Wanted) -> Instance {
+    Instance {
+        name: format!("orders-{ordinal}"),
+        ordinal,
+        uid: format!("p{ordinal}"),
+        resource_version: "5".to_owned(),
+        made: ago(3600),
+        deleting: false,
+        ready: true,
+        asked: Some(asked(wanted)),
+        restart: None,
+        report: Some(Report {
+            role: Role::Replica,
+            timeline: Some(1),
+            lag_bytes: Some(0),
+            version: Some("17.5".to_owned()),
+            system_id: Some("7".to_owned()),
+            settings: Some(fingerprint(&wanted.instance.to_json().unwrap())),
+            leader: "orders-0".to_owned(),
+            epoch: 3,
+            ..Report::default()
+        }),
+        hindrance: None,
+    }
+}
+
+/// Carries a plan out, as far as the API server's part goes: what was applied is there.
+fn applied(seen: &mut Observed) -> Plan {
+    let made = plan(seen, now());
+    if let Some(wanted) = &made.wanted {
+        seen.config = Some(wanted.instance.clone());
+        if made.apply_set {
+            let set = Set {
+                uid: "s".to_owned(),
+                pods: wanted.pods,
+                storage: Some(wanted.storage),
+                deleting: false,
+            };
+            seen.set = Some(set);
+        }
+    }
+    seen.status = made.status.clone();
+    seen.status.conditions = keelson_kit::conditions::merge(
+        &seen.status.conditions,
+        &made.findings,
+        Some(1),
+        &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()),
+    );
+    made
+}
+
+/// A database that runs, with `orders-0` leading.
+fn running(spec: Value) -> Observed {
+    let mut seen = fresh(spec);
+    let wanted = applied(&mut seen).wanted.unwrap();
+    let replicas = wanted.settings.replicas;
+    seen.claims = (0..replicas).map(claim).collect();
+    seen.instances = (0..replicas).map(|ordinal| follower(ordinal, &wanted)).collect();
+    lead(&mut seen, 0);
+    assert_eq!(phase(&applied(&mut seen)), Phase::Running);
+    seen
+}
+
+/// This one leads from now on.
+fn lead(seen: &mut Observed, ordinal: u32) {
+    for instance in &mut seen.instances {
+        let report = instance.report.as_mut().unwrap();
+        report.epoch += 1;
+        report.leader = format!("orders-{ordinal}");
+        report.writable = instance.ordinal == ordinal;
+        report.role = if report.writable { Role::Primary } else { Role::Replica };
+    }
+}
+
+use keelson_api::v1::Phase;
+
+fn phase(plan: &Plan) -> Phase {
+    plan.status.phase.as_ref().unwrap().parse().unwrap()
+}
+
+fn condition<'a>(plan: &'a Plan, kind: &str) -> (Option<bool>, &'a str, &'a str) {
+    let found = plan.findings.iter().find(|finding| finding.kind == kind).unwrap();
+    (found.holds, &found.reason, &found.message)
+}
+
+fn respec(seen: &mut Observed, spec: Value) {
+    seen.spec = serde_json::from_value(spec).unwrap();
+}
+
+#[test]
+fn a_new_database_gets_secrets_and_all_children_at_once() {
+    let made = plan(&fresh(json!({"replicas": 3})), now());
+    let wanted = made.wanted.as_ref().unwrap();
+    assert_eq!((wanted.pods, wanted.image.as_str(), made.apply_set), (3, "postgres:17", true));
+    assert_eq!(made.secrets, Some(now() + CERTIFICATE_LASTS));
+    assert_eq!(
+        (phase(&made), made.steps.as_slice(), made.news.as_slice()),
+        (Phase::Creating, &[][..], &[][..])
+    );
+    assert_eq!(condition(&made, "Ready"), (Some(false), "Creating", "its instances are being made"));
+    assert_eq!(condition(&made, "Progressing").0, Some(true));
+    assert_eq!(made.status.endpoint.as_deref(), Some("orders-rw.shop.svc:5432"));
+}
+
+#[test]
+fn one_that_runs_is_left_alone_and_says_so() {
+    let seen = running(json!({"replicas": 3}));
+    let made = plan(&seen, now());
+    assert_eq!((made.steps.len(), made.secrets, made.news.len()), (0, None, 0));
+    assert_eq!(made.wanted.unwrap().instance, seen.config.unwrap());
+    let status = &made.status;
+    assert_eq!((status.replicas, status.ready_replicas), (Some(3), Some(3)));
+    assert_eq!(
+        (status.primary.as_deref(), status.version.as_ref().unwrap().as_str()),
+        (Some("orders-0"), "17.5")
+    );
+    assert_eq!(status.instances[1].role.as_ref().unwrap().as_str(), "replica");
+    for (kind, holds) in [("Ready", true), ("Progressing", false), ("Degraded", false)] {
+        assert_eq!(made.findings.iter().find(|one| one.kind == kind).unwrap().holds, Some(holds), "{kind}");
+    }
+    assert_eq!(made.again, Some(Duration::from_secs(60 * 86_400)), "the certificate");
+}
+
+#[test]
+fn that_it_was_created_is_said_when_all_serve() {
+    let mut seen = fresh(json!({"replicas": 2}));
+    let wanted = applied(&mut seen).wanted.unwrap();
+    seen.instances = vec![follower(0, &wanted)];
+    lead(&mut seen, 0);
+    let made = applied(&mut seen);
+    assert_eq!(
+        (phase(&made), condition(&made, "Ready").0),
+        (Phase::Creating, Some(true)),
+        "one serves already"
+    );
+    seen.instances.push(follower(1, &wanted));
+    let made = applied(&mut seen);
+    assert_eq!((phase(&made), made.news[0].reason.as_str()), (Phase::Running, "Created"));
+}
+
+#[test]
+fn a_spec_that_means_nothing_is_said_and_nothing_is_done() {
+    let mut seen = fresh(json!({"backup": {"schedule": "61 * * * *"}}));
+    let made = plan(&seen, now());
+    assert_eq!((made.wanted.is_none(), made.steps.len(), phase(&made)), (true, 0, Phase::Failed));
+    let (holds, reason, message) = condition(&made, "Degraded");
+    assert_eq!((holds, reason), (Some(true), "InvalidSpec"));
+    assert!(message.contains("61 in the minute field") && message.contains("Correct it"), "{message}");
+    assert_eq!(made.news[0].reason, "InvalidSpec");
+
+    seen = running(json!({}));
+    respec(&mut seen, json!({"backup": {"schedule": "61 * * * *"}}));
+    let made = plan(&seen, now());
+    assert_eq!(
+        (phase(&made), condition(&made, "Ready").0),
+        (Phase::Degraded, Some(true)),
+        "it goes on serving"
+    );
+}
+
+#[test]
+fn what_is_not_supported_yet_is_said_and_not_done_differently() {
+    for (spec, reason) in [
+        (json!({"engine": "mysql", "version": "9.7"}), "EngineNotSupported"),
+        (json!({"restore": {"from": {"backup": "b"}}}), "RestoreNotSupported"),
+    ] {
+        let made = plan(&fresh(spec), now());
+        assert_eq!((made.wanted.is_none(), condition(&made, "Degraded").1), (true, reason));
+    }
+    let mut seen = running(json!({"version": "17"}));
+    respec(&mut seen, json!({"version": "18"}));
+    let made = plan(&seen, now());
+    let (_, reason, message) = condition(&made, "Degraded");
+    assert!(made.wanted.is_none() && message.contains("back to 17"), "{message}");
+    assert_eq!(reason, "MajorUpgradeNotSupported");
+}
+
+#[test]
+fn a_database_without_a_version_keeps_the_one_it_has() {
+    let mut seen = running(json!({"version": "15"}));
+    respec(&mut seen, json!({}));
+    assert_eq!(plan(&seen, now()).wanted.unwrap().image, "postgres:15");
+    respec(&mut seen, json!({"version": "15.4"}));
+    assert_eq!(plan(&seen, now()).wanted.unwrap().image, "postgres:15.4");
+    respec(&mut seen, json!({"version": "15", "image": "mirror/postgres:15"}));
+    assert_eq!(plan(&seen, now()).wanted.unwrap().image, "mirror/postgres:15");
+}
+
+#[test]
+fn volumes_of_an_older_one_of_its_name_are_not_taken_unasked() {
+    let mut seen = fresh(json!({}));
+    seen.claims = vec![Claim { database_uid: Some("0".to_owned()), ..claim(0) }];
+    let made = plan(&seen, now());
+    assert_eq!((made.wanted.is_none(), phase(&made)), (true, Phase::Pending));
+    let (holds, reason, message) = condition(&made, "Ready");
+    assert_eq!((holds, reason), (Some(false), "VolumesFound"));
+    assert!(
+        message.contains("data-orders-0") && message.contains("keelson.dev/adopt-volumes=yes"),
+        "{message}"
+    );
+    assert_eq!(condition(&made, "Degraded").0, Some(false), "nothing is wrong");
+    seen.adopt = true;
+    let made = plan(&seen, now());
+    assert_eq!(made.steps, [Step::Adopt { claim: "data-orders-0".to_owned() }]);
+    assert!(made.wanted.is_some() && made.apply_set);
+}
+
+#[test]
+fn secrets_are_written_when_they_change_when_their_time_comes_and_when_somebody_misses_them() {
+    let mut seen = running(json!({}));
+    assert_eq!(plan(&seen, now()).secrets, None);
+    seen.secrets_mark = "another".to_owned();
+    assert!(plan(&seen, now()).secrets.is_some(), "rotated");
+    seen.secrets_mark = "mark".to_owned();
+    let later = now() + SignedDuration::from_hours(61 * 24);
+    assert_eq!(plan(&seen, later).secrets, Some(later + CERTIFICATE_LASTS), "renewed");
+
+    let report = seen.instances[0].report.as_mut().unwrap();
+    report.problem = Some("the Secret orders-app is empty".to_owned());
+    report.reason = Some(reasons::SECRETS_DAMAGED.to_owned());
+    let made = plan(&seen, now());
+    assert_eq!(made.secrets, Some(now() + CERTIFICATE_LASTS), "the same certificate's time as before");
+    assert_eq!(condition(&made, "Degraded").1, "SecretsDamaged");
+    seen.lately.secrets = Some(Duration::from_secs(30));
+    assert_eq!(plan(&seen, now()).secrets, None, "not again and again");
+    seen.lately.secrets = Some(SECRETS_PACE);
+    assert!(plan(&seen, now()).secrets.is_some());
+
+    let mut silent = running(json!({}));
+    (silent.instances[0].ready, silent.instances[0].report) = (false, None);
+    assert!(plan(&silent, now()).secrets.is_some(), "a pod that can't mount them says nothing at all");
+    silent.instances[0].made = ago(10);
+    assert_eq!(plan(&silent, now()).secrets, None);
+}
+
+#[test]
+fn more_instances_come_all_at_once() {
+    let mut seen = running(json!({"replicas": 1}));
+    respec(&mut seen, json!({"replicas": 3}));
+    let made = applied(&mut seen);
+    assert_eq!((made.wanted.as_ref().unwrap().pods, phase(&made)), (3, Phase::Scaling));
+    assert_eq!(
+        (made.news[0].reason.as_str(), made.news[0].note.as_str()),
+        ("Scaling", "from 1 to 3 instances")
+    );
+    let wanted = made.wanted.unwrap();
+    let young = |ordinal| Instance { ready: false, made: ago(5), report: None, ..follower(ordinal, &wanted) };
+    seen.instances.extend([young(1), young(2)]);
+    let made = applied(&mut seen);
+    assert_eq!((phase(&made), made.steps.len()), (Phase::Scaling, 0), "until all serve");
+    seen.instances.truncate(1);
+    seen.instances.extend([follower(1, &wanted), follower(2, &wanted)]);
+    lead(&mut seen, 0);
+    let made = applied(&mut seen);
+    assert_eq!((phase(&made), made.news[0].reason.as_str()), (Phase::Running, "Scaled"));
+}
+
+#[test]
+fn fewer_instances_wait_until_none_of_those_that_go_leads() {
+    let mut seen = running(json!({"replicas": 3}));
+    respec(&mut seen, json!({"replicas": 1}));
+    assert_eq!(plan(&seen, now()).wanted.unwrap().pods, 1, "the leader stays: they may go");
+
+    lead(&mut seen, 2);
+    let made = plan(&seen, now());
+    assert_eq!(made.wanted.as_ref().unwrap().pods, 3);
+    let handover = Step::HandOver { from: "orders-2".to_owned(), to: "orders-0".to_owned() };
+    assert_eq!(made.steps, [handover]);
+    assert_eq!((phase(&made), made.again), (Phase::Scaling, Some(HANDOVER_PACE)));
+    seen.lately.handover = Some(("orders-2".to_owned(), Duration::from_secs(10)));
+    let made = plan(&seen, now());
+    assert_eq!((made.steps.len(), made.again), (0, Some(Duration::from_secs(20))), "not asked again at once");
+    seen.lately.handover = Some(("orders-2".to_owned(), HANDOVER_PACE));
+    assert_eq!(plan(&seen, now()).steps.len(), 1);
+
+    seen.instances[0].ready = false;
+    let made = plan(&seen, now());
+    assert_eq!((made.wanted.unwrap().pods, made.steps.len()), (3, 0), "nobody could take over");
+
+    for instance in &mut seen.instances {
+        instance.report.as_mut().unwrap().leader = String::new();
+    }
+    assert_eq!(plan(&seen, now()).wanted.unwrap().pods, 3, "nobody leads: the newest data may be anywhere");
+    seen.instances.iter_mut().for_each(|instance| instance.report = None);
+    seen.status.version = None;
+    assert_eq!(plan(&seen, now()).wanted.unwrap().pods, 1, "there has never been any data");
+}
+
+#[test]
+fn volumes_of_removed_instances_stay_and_are_said_or_go_as_the_policy_has_it() {
+    let mut seen = running(json!({"replicas": 2}));
+    respec(&mut seen, json!({"replicas": 1}));
+    applied(&mut seen);
+    seen.instances.truncate(1);
+    let made = plan(&seen, now());
+    assert_eq!(made.steps, []);
+    assert!(made.news[0].note.contains("volumes stay: data-orders-1"), "{:?}", made.news);
+
+    respec(&mut seen, json!({"replicas": 1, "deletionPolicy": "Delete"}));
+    let made = plan(&seen, now());
+    assert_eq!(made.steps, [Step::RemoveClaim { claim: "data-orders-1".to_owned(), uid: "c1".to_owned() }]);
+    seen.claims[1].database_uid = Some("0".to_owned());
+    seen.adopt = true;
+    assert!(plan(&seen, now()).steps.iter().all(|step| matches!(step, Step::Adopt { .. })));
+}
+
+#[test]
+fn volumes_grow_and_the_stateful_set_is_made_again_for_those_to_come() {
+    let mut seen = running(json!({"replicas": 2}));
+    respec(&mut seen, json!({"replicas": 2, "storage": "20Gi"}));
+    let made = plan(&seen, now());
+    let grow = |ordinal| Step::Grow { claim: format!("data-orders-{ordinal}"), to: "20Gi".to_owned() };
+    assert_eq!(made.steps, [grow(0), grow(1), Step::Remake { uid: "s".to_owned() }]);
+    assert!(!made.apply_set);
+    assert_eq!(condition(&made, "Progressing"), (Some(true), "Growing", "volumes grow to 20Gi"));
+    assert_eq!(phase(&made), Phase::Running);
+
+    seen.claims.iter_mut().for_each(|claim| claim.requested = Some(Size::gibibytes(20)));
+    seen.set.as_mut().unwrap().deleting = true;
+    let made = plan(&seen, now());
+    assert_eq!((made.steps.len(), made.apply_set), (0, false), "until the old one is gone");
+    seen.set = None;
+    assert!(plan(&seen, now()).apply_set);
+    seen.claims[0].stuck = Some("no".to_owned());
+    assert_eq!(condition(&plan(&seen, now()), "Degraded").1, "VolumeNotGrown");
+}
+
+#[test]
+fn a_volume_never_shrinks() {
+    let mut seen = running(json!({"storage": "10Gi"}));
+    respec(&mut seen, json!({"storage": "5Gi"}));
+    let made = plan(&seen, now());
+    assert_eq!((made.steps.len(), made.wanted.as_ref().unwrap().storage), (0, Size::gibibytes(10)));
+    let (_, reason, message) = condition(&made, "Degraded");
+    assert_eq!(
+        (reason, message),
+        ("VolumeCannotShrink", "volumes of 10Gi can't become 5Gi: set spec.storage back to 10Gi")
+    );
+}
+
+fn replaced(step: &Step) -> &str {
+    match step {
+        Step::Replace { pod, .. } => pod,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_roll_out_takes_replicas_one_by_one_and_the_leader_last_by_handover() {
+    let mut seen = running(json!({"replicas": 3, "version": "17.4"}));
+    respec(&mut seen, json!({"replicas": 3, "version": "17.5"}));
+    let made = applied(&mut seen);
+    assert_eq!((phase(&made), made.news[0].reason.as_str()), (Phase::Upgrading, "RollingOut"));
+    assert_eq!(replaced(&made.steps[0]), "orders-2");
+    let wanted = made.wanted.unwrap();
+
+    let old = seen.instances.pop().unwrap();
+    assert_eq!(applied(&mut seen).steps, [], "it is away");
+    seen.instances.push(Instance { deleting: true, ..old.clone() });
+    assert_eq!(applied(&mut seen).steps, [], "it is going");
+    let mut new = Instance { ready: false, made: ago(5), ..follower(2, &wanted) };
+    new.report.as_mut().unwrap().epoch = 4;
+    seen.instances[2] = Instance { report: None, ..new.clone() };
+    assert_eq!(applied(&mut seen).steps, [], "it starts");
+    seen.instances[2] = Instance { ready: true, ..new };
+    assert_eq!(replaced(&applied(&mut seen).steps[0]), "orders-1");
+    let mut next = follower(1, &wanted);
+    next.report.as_mut().unwrap().epoch = 4;
+    seen.instances[1] = next;
+    let made = applied(&mut seen);
+    assert!(
+        matches!(&made.steps[..], [Step::HandOver { from, .. }] if from == "orders-0"),
+        "{:?}",
+        made.steps
+    );
+    lead(&mut seen, 1);
+    assert_eq!(replaced(&applied(&mut seen).steps[0]), "orders-0");
+    seen.instances[0] = follower(0, &wanted);
+    lead(&mut seen, 1);
+    let made = applied(&mut seen);
+    assert_eq!((phase(&made), made.news[0].reason.as_str()), (Phase::Running, "RolledOut"));
+}
+
+#[test]
+fn a_roll_out_stops_at_the_first_that_does_not_come_up_and_taking_the_edit_back_recovers() {
+    let good = json!({"replicas": 3, "version": "17.4"});
+    let mut seen = running(good.clone());
+    respec(&mut seen, json!({"replicas": 3, "version": "17.99"}));
+    let wanted = applied(&mut seen).wanted.unwrap();
+    let hindrance = Some(Hindrance::Image("manifest unknown".to_owned()));
+    seen.instances[2] =
+        Instance { ready: false, report: None, hindrance, made: ago(5), ..follower(2, &wanted) };
+    let made = applied(&mut seen);
+    assert_eq!((made.steps.len(), phase(&made)), (0, Phase::Degraded));
+    let (_, reason, message) = condition(&made, "Degraded");
+    assert_eq!(reason, "ImageNotPulled");
+    assert!(message.contains("orders-2: manifest unknown. Check spec.version"), "{message}");
+    assert_eq!(condition(&made, "Progressing").1, "Stalled");
+    assert_eq!(condition(&made, "Ready").0, Some(true));
+
+    respec(&mut seen, good);
+    let made = applied(&mut seen);
+    assert_eq!(replaced(&made.steps[0]), "orders-2");
+    let step = Step::Replace { pod: "orders-2".into(), uid: "p2".into(), resource_version: "5".into() };
+    assert_eq!(made.steps, [step], "only as it was seen");
+}
+
+#[test]
+fn one_that_is_being_cloned_is_let_be_and_a_broken_one_is_replaced_before_others_are_well() {
+    let mut seen = running(json!({"replicas": 3, "version": "17.4"}));
+    respec(&mut seen, json!({"replicas": 3, "version": "17.5"}));
+    seen.instances[1].ready = false;
+    seen.instances[1].report.as_mut().unwrap().role = Role::Joining;
+    assert_eq!(plan(&seen, now()).steps, []);
+    seen.instances[1].report.as_mut().unwrap().problem = Some("no".to_owned());
+    assert_eq!(replaced(&plan(&seen, now()).steps[0]), "orders-1");
+    lead(&mut seen, 1);
+    assert_eq!(plan(&seen, now()).steps, [], "a leader that does not serve is not made to go");
+    seen.instances[1].hindrance = Some(Hindrance::Container("back-off".to_owned()));
+    assert_eq!(replaced(&plan(&seen, now()).steps[0]), "orders-1", "unless it does not even start");
+}
+
+#[test]
+fn nobody_takes_a_turn_while_nobody_leads() {
+    let mut seen = running(json!({"replicas": 2, "version": "17.4"}));
+    respec(&mut seen, json!({"replicas": 2, "version": "17.5"}));
+    for instance in &mut seen.instances {
+        let report = instance.report.as_mut().unwrap();
+        (report.leader, report.role) = (String::new(), Role::Replica);
+    }
+    let made = plan(&seen, now());
+    assert_eq!((made.steps.len(), condition(&made, "Ready").1), (0, "NoPrimary"));
+    assert!(condition(&made, "Progressing").2.contains("somebody leads"));
+}
+
+#[test]
+fn a_single_instance_is_replaced_without_a_handover() {
+    let mut seen = running(json!({"version": "17.4"}));
+    respec(&mut seen, json!({"version": "17.5"}));
+    assert_eq!(replaced(&plan(&seen, now()).steps[0]), "orders-0");
+    seen.set.as_mut().unwrap().deleting = true;
+    assert_eq!(plan(&seen, now()).steps, [], "nobody would make it anew");
+}
+
+/// All agents have read the settings and wait for a restart.
+fn pending(seen: &mut Observed) -> String {
+    let settings = fingerprint(&seen.config.as_ref().unwrap().to_json().unwrap());
+    for instance in &mut seen.instances {
+        let report = instance.report.as_mut().unwrap();
+        (report.pending_restart, report.settings) = (true, Some(settings.clone()));
+    }
+    settings
+}
+
+#[test]
+fn parameters_that_need_it_restart_replicas_one_by_one_and_the_leader_last() {
+    let mut seen = running(json!({"replicas": 2}));
+    respec(&mut seen, json!({"replicas": 2, "parameters": {"max_connections": "200"}}));
+    seen.instances[1].report.as_mut().unwrap().pending_restart = true;
+    assert_eq!(applied(&mut seen).steps, [], "it speaks of settings that it had before");
+    let token = pending(&mut seen);
+    let made = applied(&mut seen);
+    assert_eq!(made.steps, [Step::Restart { pod: "orders-1".to_owned(), token: token.clone() }]);
+    assert_eq!(phase(&made), Phase::Upgrading);
+    seen.instances[1].restart = Some(token.clone());
+    assert_eq!(applied(&mut seen).steps, [], "it was told");
+    let report = seen.instances[1].report.as_mut().unwrap();
+    (report.pending_restart, report.restarted) = (false, Some(token.clone()));
+    assert!(matches!(&applied(&mut seen).steps[..], [Step::HandOver { to, .. }] if to == "orders-1"));
+    lead(&mut seen, 1);
+    assert_eq!(
+        applied(&mut seen).steps,
+        [Step::Restart { pod: "orders-0".to_owned(), token: token.clone() }]
+    );
+
+    seen.instances[0].restart = Some(token.clone());
+    seen.instances[0].report.as_mut().unwrap().restarted = Some(token);
+    let made = applied(&mut seen);
+    assert_eq!((made.steps.len(), condition(&made, "Degraded").1), (0, "RestartDidNotHelp"));
+}
+
+#[test]
+fn the_best_replica_takes_over() {
+    let mut seen = running(json!({"replicas": 4}));
+    respec(&mut seen, json!({"replicas": 3}));
+    lead(&mut seen, 3);
+    let to = |seen: &Observed| match &plan(seen, now()).steps[..] {
+        [Step::HandOver { to, .. }] => to.clone(),
+        other => panic!("{other:?}"),
+    };
+    seen.instances[0].report.as_mut().unwrap().lag_bytes = Some(1 << 20);
+    assert_eq!(to(&seen), "orders-1");
+    seen.instances[2].report.as_mut().unwrap().role = Role::Synchronous;
+    assert_eq!(to(&seen), "orders-2");
+}
+
+#[test]
+fn ready_is_true_only_while_somebody_takes_writes_and_nobody_knows_a_newer_leader() {
+    let mut seen = running(json!({"replicas": 2}));
+    seen.instances[1].report.as_mut().unwrap().epoch += 1;
+    assert_eq!(condition(&plan(&seen, now()), "Ready").0, Some(true), "a newer epoch of the same leader");
+    seen.instances[1].report.as_mut().unwrap().leader = "orders-1".to_owned();
+    let made = plan(&seen, now());
+    assert_eq!((condition(&made, "Ready").1, phase(&made)), ("NoPrimary", Phase::Degraded));
+    assert_eq!(made.status.primary, None);
+
+    for damage in [
+        |one: &mut Instance| one.ready = false,
+        |one: &mut Instance| one.deleting = true,
+        |one: &mut Instance| one.report.as_mut().unwrap().writable = false,
+        |one: &mut Instance| one.report = None,
+    ] {
+        let mut seen = running(json!({"replicas": 2}));
+        damage(&mut seen.instances[0]);
+        let made = plan(&seen, now());
+        assert_eq!(condition(&made, "Ready").0, Some(false));
+        assert_eq!(condition(&made, "Degraded").0, Some(true));
+    }
+}
+
+#[test]
+fn what_stands_in_the_way_is_said_once_it_is_that_old_and_looked_at_then() {
+    let unwell = |age: i64, hindrance: Option<Hindrance>| {
+        let mut seen = fresh(json!({}));
+        let wanted = applied(&mut seen).wanted.unwrap();
+        seen.instances =
+            vec![Instance { ready: false, report: None, made: ago(age), hindrance, ..follower(0, &wanted) }];
+        seen.lately.secrets = Some(Duration::ZERO);
+        plan(&seen, now())
+    };
+    let no_node = || Some(Hindrance::Unschedulable("0/3 nodes".to_owned()));
+    let made = unwell(10, no_node());
+    assert_eq!((phase(&made), made.again), (Phase::Creating, Some(Duration::from_secs(20))));
+    let made = unwell(30, no_node());
+    assert_eq!((phase(&made), condition(&made, "Ready").1), (Phase::Failed, "Unschedulable"));
+    assert_eq!(
+        condition(&unwell(1, Some(Hindrance::Container("back-off".into()))), "Degraded").1,
+        "ContainerFails"
+    );
+    assert_eq!(unwell(100, None).again, Some(Duration::from_secs(500)));
+    assert_eq!(condition(&unwell(600, None), "Degraded").1, "InstanceNotReady");
+
+    let mut seen = running(json!({}));
+    seen.claims[0] = Claim { bound: false, made: ago(59), ..claim(0) };
+    assert_eq!(plan(&seen, now()).again, Some(Duration::from_secs(1)));
+    seen.claims[0].made = ago(60);
+    let made = plan(&seen, now());
+    assert_eq!((phase(&made), condition(&made, "Degraded").1), (Phase::Degraded, "VolumeNotBound"));
+
+    let mut seen = running(json!({}));
+    let report = seen.instances[0].report.as_mut().unwrap();
+    (report.problem, report.reason) = (Some("work_mem is no number".into()), Some("ParameterRefused".into()));
+    let made = plan(&seen, now());
+    assert_eq!(
+        condition(&made, "Degraded"),
+        (Some(true), "ParameterRefused", "orders-0: work_mem is no number")
+    );
+}
+
+#[test]
+fn a_backup_without_a_place_to_go_is_said_and_is_in_nobodys_way() {
+    let mut seen = running(json!({"backup": {"schedule": "0 2 * * *"}}));
+    let made = applied(&mut seen);
+    assert_eq!(
+        (condition(&made, "BackupReady").1, condition(&made, "Ready").0),
+        ("NoRepository", Some(true))
+    );
+    assert_eq!(phase(&made), Phase::Running);
+    respec(&mut seen, json!({}));
+    assert_eq!(condition(&plan(&seen, now()), "BackupReady").1, "Disabled");
+}
+
+#[test]
+fn a_loss_is_degraded_and_its_end_is_recovered() {
+    let mut seen = running(json!({"replicas": 3}));
+    let lost = seen.instances.pop().unwrap();
+    let made = applied(&mut seen);
+    assert_eq!(
+        (phase(&made), made.steps.len(), made.news[0].reason.as_str()),
+        (Phase::Degraded, 0, "InstancesMissing")
+    );
+    assert_eq!(applied(&mut seen).news, [], "said once");
+    seen.instances.push(lost);
+    let made = applied(&mut seen);
+    assert_eq!((phase(&made), made.news[0].reason.as_str()), (Phase::Running, "Recovered"));
+}

@@ -67,11 +67,8 @@ pub(super) fn database(wanted: &Wanted) -> Container {
 }
 
 fn environment(wanted: &Wanted) -> Vec<EnvVar> {
-    let plain = |name: &str, value: String| EnvVar {
-        name: name.to_owned(),
-        value: Some(value),
-        ..EnvVar::default()
-    };
+    let plain =
+        |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), ..EnvVar::default() };
     let field = |name: &str, path: &str| EnvVar {
         name: name.to_owned(),
         value_from: Some(EnvVarSource {

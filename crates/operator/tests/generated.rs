@@ -11,7 +11,7 @@ fn generated_files_are_up_to_date() {
         let stale = found.lines().zip(text.lines()).enumerate().find(|(_, (old, new))| old != new);
         assert!(
             found == text,
-            "{} is stale: run `cargo run --package keelson-api --example generate` (first difference: {stale:?})",
+            "{} is stale: run `make generate` (first difference: {stale:?})",
             path.display()
         );
     }

@@ -1,14 +1,16 @@
 //! Writes what is made from the types: the definitions under `deploy/crds`, policy and webhook under
-//! `deploy/admission`, and the field reference `docs/api.md`. `tests/generated.rs` fails when they are stale.
+//! `deploy/admission`, roles under `deploy/rbac`, and the field reference `docs/api.md`. `tests/generated.rs` fails when they are stale.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use keelson_api::{admission, crds, policy, reference};
+use keelson_operator::rights;
 use serde::Serialize;
 
-const HEAD: &str = "# Written by `cargo run --package keelson-api --example generate`; do not edit.\n";
+const HEAD: &str = "# Written by `make generate`; do not edit.\n";
 
 /// All files, by their path from the root of the project.
 pub fn files() -> Result<Vec<(PathBuf, String)>, Box<dyn Error>> {
@@ -23,8 +25,25 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, Box<dyn Error>> {
     files.push(("deploy/admission/policy.yaml".into(), policies));
     let webhook = format!("{HEAD}{}", yaml(&admission::configuration())?);
     files.push(("deploy/admission/webhook.yaml".into(), webhook));
+    let (mut cluster_roles, roles) = rights::cluster_wide()?;
+    cluster_roles.extend(rights::of_people());
+    files.push(("deploy/rbac/cluster.yaml".into(), documents(&cluster_roles, &roles)?));
+    let (mut cluster_roles, roles) = rights::in_one_namespace()?;
+    cluster_roles.extend(rights::of_people());
+    files.push(("deploy/rbac/namespace.yaml".into(), documents(&cluster_roles, &roles)?));
     files.push(("docs/api.md".into(), reference::markdown(&crds, &policy)?));
     Ok(files)
+}
+
+fn documents(cluster_roles: &[ClusterRole], roles: &[Role]) -> Result<String, Box<dyn Error>> {
+    let mut all = Vec::new();
+    for role in cluster_roles {
+        all.push(yaml(role)?);
+    }
+    for role in roles {
+        all.push(yaml(role)?);
+    }
+    Ok(format!("{HEAD}{}", all.join("---\n")))
 }
 
 fn yaml(object: &impl Serialize) -> Result<String, Box<dyn Error>> {

@@ -1,0 +1,134 @@
+//! The operator as a process: the controller, webhooks, metrics and health, from start to an orderly end.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use keelson_api::convert::{ApiVersion, convert};
+use keelson_api::crds::{CONVERT_PATH, SERVICE};
+use keelson_api::{GROUP, admission, policy};
+use keelson_kit::certificates::{Keeper, Target};
+use keelson_kit::telemetry::{self, Metrics};
+use keelson_kit::webhook::Webhooks;
+use keelson_kit::{Manager, admin, client, serve};
+use kube::Client;
+use thiserror::Error;
+
+use crate::NAME;
+use crate::database;
+use crate::metrics::Databases;
+use crate::root::{Root, RootError};
+
+/// The Secret with the webhooks' certificates.
+pub const WEBHOOK_SECRET: &str = "keelson-webhook";
+/// The definition that is converted by webhook.
+pub const DEFINITION: &str = "databases.keelson.dev";
+
+/// How the operator is to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The image that instances get the agent from: the operator's own.
+    pub agent_image: String,
+    /// The namespace that the operator itself lives in; without it, the client's own.
+    pub namespace: Option<String>,
+    /// Only Databases in this namespace, instead of all.
+    pub only_in: Option<String>,
+    /// The port of the metrics.
+    pub metrics_port: u16,
+    /// The port of `/healthz` and `/readyz`.
+    pub health_port: u16,
+    /// The port of the webhooks; without it, another process serves them.
+    pub webhook_port: Option<u16>,
+}
+
+/// Why the operator does not run.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// There is no way to the cluster.
+    #[error("connecting to the cluster: {0}")]
+    Connect(#[from] kube::Error),
+    /// A port can't be had.
+    #[error("listening on port {port}: {source}")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// There is nothing that secrets could follow from.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// Webhooks can't be served.
+    #[error("webhooks can't be served: {0}")]
+    Tls(String),
+    /// Nothing can be logged.
+    #[error(transparent)]
+    Telemetry(#[from] telemetry::Error),
+}
+
+/// The operator of Databases, on a cluster. It lives, and its Lease is, in the given namespace.
+pub fn manager(client: Client, metrics: Metrics, root: Root, options: &Options) -> Manager {
+    let databases = database::kind(Arc::new(root), &options.agent_image, Databases::new(&metrics));
+    let mut manager = Manager::new(NAME, GROUP, client, metrics).look_after(databases);
+    if let Some(namespace) = &options.namespace {
+        manager = manager.lives_in(namespace);
+    }
+    match &options.only_in {
+        Some(namespace) => manager.only_in(namespace),
+        None => manager,
+    }
+}
+
+/// Runs the operator on the cluster that the environment names until `stop` is over.
+pub async fn run(options: Options, stop: impl Future<Output = ()> + Send) -> Result<(), RunError> {
+    let telemetry = telemetry::start(telemetry::Settings::from_env(NAME, env!("CARGO_PKG_VERSION")))?;
+    let metrics = Metrics::new(NAME);
+    metrics.build(env!("CARGO_PKG_VERSION"));
+    let client = client::connect(Default::default(), &metrics).await?;
+    let namespace = options.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let root = Root::open(client.clone(), &namespace).await?;
+    let manager = manager(client.clone(), metrics.clone(), root, &options);
+
+    let stop = stop.shared();
+    let (shown, asked) = (listen(options.metrics_port).await?, listen(options.health_port).await?);
+    let health = manager.health();
+    let served = async {
+        match options.webhook_port {
+            Some(port) => webhooks(client, &namespace, port, &health, stop.clone()).await,
+            None => Ok(()),
+        }
+    };
+    let shown = admin::serve(shown, asked, metrics, health.clone(), stop.clone());
+    let (served, (), ()) = tokio::join!(served, shown, manager.run(stop.clone()));
+    telemetry.shutdown().await;
+    served
+}
+
+async fn listen(port: u16) -> Result<tokio::net::TcpListener, RunError> {
+    serve::listen(port).await.map_err(|source| RunError::Listen { port, source })
+}
+
+/// Serves conversion and admission, whether this process leads or not.
+async fn webhooks(
+    client: Client,
+    namespace: &str,
+    port: u16,
+    health: &keelson_kit::health::Health,
+    stop: impl Future<Output = ()> + Clone,
+) -> Result<(), RunError> {
+    let webhooks = Webhooks::new()
+        .convert(CONVERT_PATH, |object, desired| convert(object, ApiVersion::of(desired)?))
+        .validate(admission::VALIDATE_PATH, admission::objections);
+    let keeper = Keeper::new(client, namespace, WEBHOOK_SECRET)
+        .names([format!("{SERVICE}.{namespace}.svc")])
+        .target(Target::Definition(DEFINITION.to_owned()))
+        .target(Target::Validating(policy::NAME.to_owned()));
+    let certificates = keeper.certificates();
+    let tls = certificates.tls().map_err(|error| RunError::Tls(error.to_string()))?;
+    let listener = listen(port).await?;
+    health.ready("webhook certificates", move || certificates.valid());
+    tokio::join!(keeper.run(stop.clone()), serve::serve(listener, Some(tls), webhooks.handler(), stop));
+    Ok(())
+}
