@@ -7,6 +7,7 @@
 //! - [`Cluster::from_env`] gives a test the cluster to use, and starts it if need be.
 //! - [`Fault`] lists what can be made to go wrong; [`Cluster::inject`] and [`Cluster::heal`] do it.
 //! - [`ControlPlane::start`] gives a test an API server without nodes, in seconds.
+//! - [`rootfs`] gives a test the file system of a database image.
 //! - [`until`] waits for a condition with a deadline.
 //!
 //! The command `testbed` does the same for people.
@@ -33,6 +34,7 @@ mod pods;
 mod progress;
 mod provisioner;
 mod report;
+mod rootfs;
 mod shell;
 mod store;
 mod wait;
@@ -48,6 +50,7 @@ pub use layout::Layout;
 pub use network::Node;
 pub use pods::{Container, Which, Who};
 pub use report::report;
+pub use rootfs::rootfs;
 pub use wait::{Look, until, until_blocking};
 
 /// What the cluster's own processes run; not for people.
