@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use keelson_kit::telemetry;
 use keelson_operator::Options;
 use keelson_operator::run::run;
 
@@ -21,6 +22,8 @@ struct Cli {
 enum Command {
     /// Look after the Databases of a cluster.
     Operator(OperatorArgs),
+    /// Run a database, as the first process of its container.
+    Agent,
     /// Copy this program into a folder, for a container that lacks it.
     CopyTo {
         /// The folder.
@@ -72,6 +75,7 @@ async fn main() -> ExitCode {
         Command::Operator(args) => {
             run(args.into(), keelson_kit::manager::told_to_stop()).await.map_err(Into::into)
         }
+        Command::Agent => run_agent().await,
         Command::CopyTo { folder } => copy::copy_to(&folder).map_err(Into::into),
     };
     match ended {
@@ -81,4 +85,15 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+async fn run_agent() -> Result<(), Box<dyn std::error::Error>> {
+    let settings = telemetry::Settings::from_env("keelson-agent", env!("CARGO_PKG_VERSION"));
+    let telemetry = telemetry::start(settings)?;
+    let ended = keelson_agent::run().await;
+    if let Err(error) = &ended {
+        tracing::error!(%error, "the agent can't run");
+    }
+    telemetry.shutdown().await;
+    Ok(ended?)
 }

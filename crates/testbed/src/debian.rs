@@ -136,19 +136,38 @@ const ACCOUNT: u32 = 999;
 pub(crate) fn make_images(cache: &Cache, progress: &Progress) -> Result<Vec<PathBuf>> {
     let mut archives = vec![busybox(cache, progress)?];
     for recipe in &RECIPES {
-        let entry = format!("image-{}-{}", recipe.image.replace(':', "-"), recipe.key());
-        let folder = match cache.finished(&entry) {
-            Some(folder) => folder,
-            None => progress.step(&format!("making the image {}", recipe.image), || {
-                cache.entry(&entry, |folder| recipe.make(folder))
-            })?,
-        };
-        archives.push(folder.join("image.tar"));
+        archives.push(recipe.archive(cache, progress)?);
     }
     Ok(archives)
 }
 
+/// The archive of one of them.
+pub(crate) fn image_archive(cache: &Cache, progress: &Progress, image: &str) -> Result<PathBuf> {
+    match RECIPES.iter().find(|recipe| recipe.image == image) {
+        Some(recipe) => recipe.archive(cache, progress),
+        None => {
+            let known: Vec<&str> = RECIPES.iter().map(|recipe| recipe.image).collect();
+            Err(Error::Refused(format!("there is no image {image}: use one of {}", known.join(", "))))
+        }
+    }
+}
+
 impl Recipe {
+    /// Its archive, made if it is not in the cache yet.
+    fn archive(&self, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
+        let entry = format!("image-{}-{}", self.image.replace(':', "-"), self.key());
+        let folder = match cache.finished(&entry) {
+            Some(folder) => folder,
+            None => {
+                install_packages(progress)?;
+                progress.step(&format!("making the image {}", self.image), || {
+                    cache.entry(&entry, |folder| self.make(folder))
+                })?
+            }
+        };
+        Ok(folder.join("image.tar"))
+    }
+
     fn key(&self) -> String {
         let text = format!(
             "{}{}{:?}{:?}{:?}{:?}",

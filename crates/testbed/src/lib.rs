@@ -8,6 +8,7 @@
 //! - [`Fault`] lists what can be made to go wrong; [`Cluster::inject`] and [`Cluster::heal`] do it.
 //! - [`ControlPlane::start`] gives a test an API server without nodes, in seconds.
 //! - [`build_go`] builds a program from a Go module, once for all checkouts.
+//! - [`rootfs`] gives a test the file system of a database image.
 //! - [`until`] waits for a condition with a deadline.
 //!
 //! The command `testbed` does the same for people.
@@ -34,6 +35,7 @@ mod pods;
 mod progress;
 mod provisioner;
 mod report;
+mod rootfs;
 mod shell;
 mod store;
 mod wait;
@@ -50,6 +52,7 @@ pub use layout::Layout;
 pub use network::Node;
 pub use pods::{Container, Which, Who};
 pub use report::report;
+pub use rootfs::rootfs;
 pub use wait::{Look, until, until_blocking};
 
 /// What the cluster's own processes run; not for people.

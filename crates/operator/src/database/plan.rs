@@ -409,6 +409,13 @@ fn paced(seen: &Observed, steps: Vec<Step>) -> (Vec<Step>, Option<Duration>) {
     (steps, pause)
 }
 
+/// Which database this is: once known, never forgotten, so that none is ever made anew in its place.
+fn which_database(seen: &Observed) -> Option<String> {
+    let told = seen.config.as_ref().and_then(|config| config.system.clone());
+    let reports = || seen.instances.iter().filter_map(|instance| instance.report.as_ref());
+    told.or_else(|| reports().find(|report| report.writable)?.system_id.clone())
+}
+
 fn want(
     seen: &Observed,
     settings: &Settings,
@@ -434,6 +441,7 @@ fn want(
         },
         parameters: settings.parameters.clone(),
         app: AppAccess { database: "app".to_owned(), role: "app".to_owned() },
+        system: which_database(seen),
         secrets: secrets_id(seen, until),
         certificate: Some(CertificateNote { not_after: until }),
     };

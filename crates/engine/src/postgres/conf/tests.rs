@@ -24,18 +24,13 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-fn configured(settings: &Settings, change: impl FnOnce(&mut Inputs<'_>)) -> Files {
+fn configured(settings: &Settings, major: u32, upstream: Option<&Upstream>, floor: Option<&Floor>) -> Files {
     let (layout, synchronous) = (Layout::default(), Synchronous::default());
-    let mut inputs = Inputs {
-        layout: &layout,
-        major: 17,
-        settings,
-        upstream: None,
-        synchronous: &synchronous,
-        floor: None,
-    };
-    change(&mut inputs);
-    configure(&inputs)
+    configure(&Inputs { layout: &layout, major, settings, upstream, synchronous: &synchronous, floor })
+}
+
+fn plain(settings: &Settings) -> Files {
+    configured(settings, 17, None, None)
 }
 
 /// The value that PostgreSQL would take: the last one.
@@ -52,7 +47,7 @@ fn asking(parameters: &[(&str, &str)]) -> Settings {
 
 #[test]
 fn who_names_a_parameter_gets_it() {
-    let conf = configured(&asking(&[("work_mem", "64MB"), ("Shared_Buffers", "1GB")]), |_| ()).conf;
+    let conf = plain(&asking(&[("work_mem", "64MB"), ("Shared_Buffers", "1GB")])).conf;
     assert_eq!(value(&conf, "work_mem").as_deref(), Some("64MB"));
     assert_eq!(value(&conf, "shared_buffers").as_deref(), Some("1GB"));
     assert_eq!(conf.matches("shared_buffers = ").count(), 1);
@@ -60,9 +55,7 @@ fn who_names_a_parameter_gets_it() {
 
 #[test]
 fn what_replication_depends_on_can_not_be_asked_for() {
-    let conf =
-        configured(&asking(&[("fsync", "off"), ("PORT", "1"), ("primary_conninfo", "host=evil")]), |_| ())
-            .conf;
+    let conf = plain(&asking(&[("fsync", "off"), ("PORT", "1"), ("primary_conninfo", "host=evil")])).conf;
     assert_eq!(value(&conf, "fsync").as_deref(), Some("on"));
     assert_eq!(value(&conf, "port").as_deref(), Some("5432"));
     assert!(!conf.contains("evil"));
@@ -94,18 +87,18 @@ fn there_is_always_room_for_replicas_and_for_keelson_itself() {
         ("max_replication_slots", "3"),
         ("superuser_reserved_connections", "0"),
     ]);
-    let conf = configured(&few, |_| ()).conf;
+    let conf = plain(&few).conf;
     assert_eq!(value(&conf, "max_wal_senders").as_deref(), Some("20"));
     assert_eq!(value(&conf, "max_replication_slots").as_deref(), Some("20"));
     assert_eq!(value(&conf, "superuser_reserved_connections").as_deref(), Some("5"));
-    let many = configured(&asking(&[("max_wal_senders", "50")]), |_| ()).conf;
+    let many = plain(&asking(&[("max_wal_senders", "50")])).conf;
     assert_eq!(value(&many, "max_wal_senders").as_deref(), Some("50"));
 }
 
 #[test]
 fn a_replica_has_no_less_than_its_primary() {
     let floor = Floor { connections: 300, workers: 9, senders: 20, prepared: 7, locks: 64 };
-    let conf = configured(&asking(&[("max_connections", "50")]), |inputs| inputs.floor = Some(&floor)).conf;
+    let conf = configured(&asking(&[("max_connections", "50")]), 17, None, Some(&floor)).conf;
     assert_eq!(value(&conf, "max_connections").as_deref(), Some("300"));
     assert_eq!(value(&conf, "max_prepared_transactions").as_deref(), Some("7"));
 }
@@ -118,7 +111,7 @@ fn a_replica_names_its_primary_and_itself() {
         port: 5432,
         slot: Some("keelson_orders_1".into()),
     };
-    let conf = configured(&settings(), |inputs| inputs.upstream = Some(&upstream)).conf;
+    let conf = configured(&settings(), 17, Some(&upstream), None).conf;
     assert_eq!(value(&conf, "primary_slot_name").as_deref(), Some("keelson_orders_1"));
     let line = conf.lines().find(|line| line.starts_with("primary_conninfo")).unwrap();
     assert!(
@@ -129,8 +122,8 @@ fn a_replica_names_its_primary_and_itself() {
 
 #[test]
 fn alter_system_is_off_where_there_is_a_switch() {
-    assert!(configured(&settings(), |_| ()).conf.contains("allow_alter_system = 'off'"));
-    assert!(!configured(&settings(), |inputs| inputs.major = 16).conf.contains("allow_alter_system"));
+    assert!(plain(&settings()).conf.contains("allow_alter_system = 'off'"));
+    assert!(!configured(&settings(), 16, None, None).conf.contains("allow_alter_system"));
 }
 
 #[test]
@@ -145,7 +138,7 @@ fn any_of_the_names_counts() {
 
 #[test]
 fn the_password_is_in_one_file_only() {
-    let files = configured(&settings(), |_| ());
+    let files = plain(&settings());
     assert!(files.passfile.reveal().contains("only for replicas"));
     assert!(!format!("{files:?}").contains("only for replicas"));
 }
@@ -163,9 +156,9 @@ fn a_name_that_would_begin_another_line_is_no_name() {
 proptest! {
     #[test]
     fn no_value_reaches_beyond_its_line(text in any::<String>()) {
-        let conf = configured(&asking(&[("search_path", &text)]), |_| ()).conf;
-        let plain = configured(&asking(&[("search_path", "x")]), |_| ()).conf;
-        prop_assert_eq!(conf.lines().count(), plain.lines().count());
+        let conf = plain(&asking(&[("search_path", &text)])).conf;
+        let other = plain(&asking(&[("search_path", "x")])).conf;
+        prop_assert_eq!(conf.lines().count(), other.lines().count());
         prop_assert_eq!(value(&conf, "fsync").unwrap(), "on");
     }
 }

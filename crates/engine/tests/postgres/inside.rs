@@ -1,0 +1,78 @@
+//! Running a test inside the real image: the test program starts itself again in namespaces of its own, in
+//! the file system of the image, as its first process and as the account that the official images use. When
+//! it ends or is killed, the kernel takes everything with it.
+
+use std::process::{Command, Stdio};
+
+/// The versions that everything is tried with.
+const VERSIONS: [&str; 3] = ["15", "17", "18"];
+
+/// Set inside, to the version.
+const INSIDE: &str = "KEELSON_ENGINE_INSIDE";
+
+/// Folders of its own on top of the image, which can't be written to; then the program, which is static.
+const ENTER: &str = r#"
+root=$1 program=$2 scenario=$3
+ip link set lo up
+mount --bind "$root" "$root"
+mount -o remount,bind,ro "$root"
+for folder in tmp run mnt dev; do mount -t tmpfs -o mode=1777 tmpfs "$root/$folder"; done
+mkdir -m 1777 "$root/dev/shm"
+for device in null zero random urandom; do
+    touch "$root/dev/$device"
+    mount --bind "/dev/$device" "$root/dev/$device"
+done
+mount -t proc proc "$root/proc"
+touch "$root/mnt/program"
+mount --bind "$program" "$root/mnt/program"
+exec chroot --userspec=999:999 "$root" /mnt/program --exact "$scenario" --nocapture --test-threads=1
+"#;
+
+/// Runs a scenario in each version, or here if this is inside already.
+pub fn each_version<F: Future<Output = ()>>(name: &str, scenario: impl FnOnce() -> F) {
+    if std::env::var_os(INSIDE).is_some() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
+        return runtime.unwrap().block_on(async {
+            // What the first process of a container has to do.
+            tokio::spawn(keelson_engine::reap::reap_forever());
+            scenario().await;
+        });
+    }
+    let failed: Vec<String> = VERSIONS.iter().filter_map(|version| enter(name, version).err()).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+fn enter(name: &str, version: &str) -> Result<(), String> {
+    let root = testbed::rootfs(&format!("postgres:{version}")).unwrap();
+    // Dies with this thread, and all inside dies with it.
+    let output = Command::new("setpriv")
+        .args([
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--mount",
+            "--net",
+            "--ipc",
+            "--pid",
+            "--fork",
+            "--kill-child",
+        ])
+        .args(["sh", "-ec", ENTER, "sh"])
+        .arg(root)
+        .arg(std::env::current_exe().unwrap())
+        .arg(name)
+        .env(INSIDE, version)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(format!("PostgreSQL {version}: {}\n{}", output.status, String::from_utf8_lossy(&said)))
+}
+
+/// The version that this runs in.
+pub fn version() -> u32 {
+    std::env::var(INSIDE).unwrap().parse().unwrap()
+}

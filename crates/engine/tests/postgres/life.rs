@@ -1,0 +1,145 @@
+//! Made, started, stopped, crashed.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use keelson_engine::postgres::Postgres;
+use keelson_engine::{Data, Engine, Error, Exit, Process, Role, Stop, Synchronous};
+use nix::sys::signal::{Signal, kill};
+use testbed::{Look, until};
+
+use crate::inside::version;
+use crate::instance::{Instance, LONG, processes};
+
+pub async fn a_database_is_made_started_and_stopped() {
+    let one = Instance::empty("one", 5432).await;
+    assert_eq!(one.postgres.data().await.unwrap(), Data::Absent);
+    assert!(one.postgres.start(&Role::Primary).await.is_err());
+    let system = one.postgres.initialise().await.unwrap();
+    assert!(one.postgres.initialise().await.is_err(), "never over what is there");
+
+    one.start(&Role::Primary).await;
+    let status = one.status().await;
+    assert_eq!((status.in_recovery, status.timeline, status.system), (false, 1, system));
+    assert!(status.version.starts_with(&version().to_string()), "{}", status.version);
+    assert!(status.flushed.is_some() && status.standbys.is_empty() && status.receiver.is_none());
+    let before = status.position();
+    one.postgres.heartbeat(LONG).await.unwrap();
+    assert!(one.status().await.position() > before, "a heartbeat is a write");
+    assert_eq!(one.sql("SHOW data_checksums"), "on");
+    assert_eq!(one.sql("SHOW server_encoding"), "UTF8");
+    let metrics = one.postgres.metrics(LONG).await.unwrap();
+    assert!(metrics.wal_position >= before.0 && metrics.max_connections == 100, "{metrics:?}");
+    assert!(metrics.databases.iter().any(|database| database.name == "postgres" && database.bytes > 0));
+    one.postgres.checkpoint(LONG).await.unwrap();
+
+    assert_eq!(one.postgres.stop(Stop::Fast, LONG).await.unwrap(), Some(Exit::Code(0)));
+    let Data::Present(offline) = one.postgres.data().await.unwrap() else { panic!() };
+    assert!(offline.clean && !offline.replica && offline.system == system && offline.timeline == 1);
+    assert!(matches!(one.postgres.heartbeat(LONG).await, Err(Error::Running { running: false, .. })));
+}
+
+pub async fn a_crash_is_seen_at_once_and_leaves_nobody_behind() {
+    let one = Instance::empty("one", 5432).await;
+    one.postgres.initialise().await.unwrap();
+    one.start(&Role::Primary).await;
+    let mut process = one.postgres.process();
+    kill(one.pid(), Signal::SIGKILL).unwrap();
+    let ended = process.wait_for(|process| matches!(process, Process::Ended(_)));
+    let ended = *tokio::time::timeout(LONG, ended).await.unwrap().unwrap();
+    assert_eq!(ended, Process::Ended(Exit::Signal(9)));
+    assert_eq!(one.postgres.stop(Stop::Immediate, LONG).await.unwrap(), Some(Exit::Signal(9)));
+    assert!(processes("postgres").iter().all(|(_, state)| *state == 'Z'), "{:?}", processes("postgres"));
+    until("the orphans to be reaped", LONG, || async {
+        match processes("postgres") {
+            left if left.is_empty() => Look::There(()),
+            left => Look::NotYet(format!("{left:?}")),
+        }
+    })
+    .await
+    .unwrap();
+    let Data::Present(offline) = one.postgres.data().await.unwrap() else { panic!() };
+    assert!(!offline.clean);
+    one.start(&Role::Primary).await;
+    one.postgres.stop(Stop::Immediate, LONG).await.unwrap();
+}
+
+pub async fn a_stale_pid_file_does_not_keep_it_from_starting() {
+    let one = Instance::empty("one", 5432).await;
+    one.postgres.initialise().await.unwrap();
+    // Another process, very much alive, has the number that the last postmaster had.
+    let mut other = std::process::Command::new("/bin/sleep").arg("600").spawn().unwrap();
+    let stale = format!("{}\n/mnt/one/data\n1700000000\n5432\n", other.id());
+    fs::write(one.layout.data().join("postmaster.pid"), stale).unwrap();
+    one.start(&Role::Primary).await;
+    one.postgres.stop(Stop::Fast, LONG).await.unwrap();
+    other.kill().unwrap();
+}
+
+pub async fn a_postmaster_that_hangs_is_noticed_and_can_be_ended() {
+    let one = Instance::empty("one", 5432).await;
+    one.postgres.initialise().await.unwrap();
+    one.start(&Role::Primary).await;
+    // What a status is asked over stays open; a heartbeat must not be fooled by that.
+    one.status().await;
+    kill(one.pid(), Signal::SIGSTOP).unwrap();
+    let deadline = Duration::from_millis(300);
+    for _ in 0..10 {
+        let start = Instant::now();
+        let error = one.postgres.heartbeat(deadline).await.unwrap_err();
+        assert!(matches!(error, Error::Late { .. }), "{error}");
+        assert!(start.elapsed() < deadline * 5, "{:?}", start.elapsed());
+    }
+    kill(one.pid(), Signal::SIGCONT).unwrap();
+    one.postgres.heartbeat(LONG).await.unwrap();
+    let waiting = one.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'keelson'");
+    assert!(waiting.parse::<u32>().unwrap() <= 3, "beats do not pile up: {waiting}");
+
+    kill(one.pid(), Signal::SIGSTOP).unwrap();
+    let start = Instant::now();
+    let exit = one.postgres.stop(Stop::Immediate, deadline).await.unwrap();
+    assert_eq!(exit, Some(Exit::Signal(9)));
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(processes("postgres").iter().all(|(_, state)| *state == 'Z'), "{:?}", processes("postgres"));
+    one.start(&Role::Primary).await;
+}
+
+pub async fn a_heartbeat_waits_for_no_replica() {
+    let one = Instance::empty("one", 5432).await;
+    one.postgres.initialise().await.unwrap();
+    one.start(&Role::Primary).await;
+    let absent = Synchronous { count: 1, names: vec!["not-there".into()] };
+    one.postgres.set_synchronous(&absent).await.unwrap();
+    assert_eq!(one.sql("SHOW synchronous_standby_names"), r#"ANY 1 ("not-there")"#);
+    one.postgres.heartbeat(LONG).await.unwrap();
+    let waits =
+        one.try_sql("SET statement_timeout = '500ms'; SET synchronous_commit = on; CREATE TABLE t ()");
+    let said = String::from_utf8_lossy(&waits.stderr).into_owned();
+    assert!(said.contains("canceling wait for synchronous replication"), "{said}");
+    one.postgres.set_synchronous(&Synchronous::default()).await.unwrap();
+    one.sql("CREATE TABLE u ()");
+}
+
+pub async fn a_volume_has_one_master() {
+    let one = Instance::empty("one", 5432).await;
+    let second = Postgres::open(one.layout.clone(), one.settings.clone()).await;
+    assert!(matches!(second, Err(Error::InUse { .. })), "{second:?}");
+    one.postgres.initialise().await.unwrap();
+    one.start(&Role::Primary).await;
+    let Instance { postgres, layout, settings } = one;
+    // Even when whoever started it is gone, its processes hold the volume.
+    drop(postgres);
+    let second = Postgres::open(layout.clone(), settings.clone()).await;
+    assert!(matches!(second, Err(Error::InUse { .. })), "{second:?}");
+    for (pid, _) in processes("postgres") {
+        let _ = kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    until("the volume to be free", LONG, || async {
+        match Postgres::open(layout.clone(), settings.clone()).await {
+            Ok(_) => Look::There(()),
+            Err(error) => Look::NotYet(error.to_string()),
+        }
+    })
+    .await
+    .unwrap();
+}

@@ -1,0 +1,50 @@
+//! The engine on real PostgreSQL 15, 17 and 18, in the file systems of their images.
+
+mod data;
+mod inside;
+mod instance;
+mod life;
+mod replication;
+mod roles;
+mod settings;
+
+macro_rules! scenarios {
+    ($($file:ident: $($name:ident)+;)+) => {
+        $($(
+            #[test]
+            fn $name() {
+                inside::each_version(stringify!($name), $file::$name);
+            }
+        )+)+
+    };
+}
+
+scenarios! {
+    life:
+        a_database_is_made_started_and_stopped
+        a_crash_is_seen_at_once_and_leaves_nobody_behind
+        a_stale_pid_file_does_not_keep_it_from_starting
+        a_postmaster_that_hangs_is_noticed_and_can_be_ended
+        a_heartbeat_waits_for_no_replica
+        a_volume_has_one_master;
+    roles:
+        who_knows_the_password_comes_in_over_tls
+        the_application_owns_its_database
+        passwords_are_told_to_nobody;
+    settings:
+        what_can_be_reloaded_is_in_force_at_once
+        what_needs_a_restart_is_named_and_waits_for_it
+        what_postgresql_refuses_changes_nothing
+        alter_system_is_refused;
+    replication:
+        a_clone_streams_and_is_counted
+        a_replica_follows_another_primary_without_a_restart
+        a_diverged_primary_is_rewound
+        slots_are_kept_for_those_who_are_wanted
+        a_replicas_data_is_not_started_as_a_primary;
+    data:
+        an_initialisation_that_breaks_off_leaves_no_database
+        a_clone_that_breaks_off_leaves_the_old_data
+        a_clone_keeps_the_old_data_until_it_is_discarded
+        a_rewind_that_breaks_off_leaves_data_that_nobody_starts;
+}

@@ -1,0 +1,145 @@
+//! Several instances on one machine, over TLS.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use keelson_engine::postgres::slot_name;
+use keelson_engine::{Data, Engine, Error, Role, Stop, Synchronous};
+
+use crate::instance::{Instance, LONG};
+
+pub async fn a_clone_streams_and_is_counted() {
+    let one = Instance::primary("one", 5432).await;
+    one.sql("CREATE TABLE t (i int)");
+    one.sql("INSERT INTO t SELECT generate_series(1, 1000)");
+    let two = Instance::empty("two", 5433).await;
+    one.postgres.ensure_slots(&[slot_name("two")].into()).await.unwrap();
+    let seen = AtomicU64::new(0);
+    let upstream = one.upstream_of("two");
+    two.postgres
+        .clone_from(&upstream, &|progress| {
+            seen.fetch_max(progress.done, Ordering::SeqCst);
+            assert!(progress.total > 0);
+        })
+        .await
+        .unwrap();
+    assert!(seen.load(Ordering::SeqCst) > 1 << 20, "progress is seen");
+    two.start(&Role::Replica(Some(upstream))).await;
+    two.streams_from(&one).await;
+    assert_eq!(two.sql("SELECT count(*) FROM t"), "1000");
+
+    one.postgres.set_synchronous(&Synchronous { count: 1, names: vec!["two".into()] }).await.unwrap();
+    one.sql("INSERT INTO t VALUES (1001)");
+    let status = one.status().await;
+    let [standby] = &status.standbys[..] else { panic!("{status:?}") };
+    assert_eq!(
+        (standby.name.as_str(), standby.state.as_str(), standby.sync.as_str()),
+        ("two", "streaming", "quorum")
+    );
+    assert!(status.slots.iter().any(|slot| slot.name == "keelson_two" && slot.active && slot.physical));
+    let replica = two.status().await;
+    assert!(
+        replica.in_recovery && replica.system == status.system && replica.timeline == 1 && !replica.paused
+    );
+    assert!(one.postgres.metrics(LONG).await.unwrap().standbys.iter().any(|standby| standby.name == "two"));
+    assert!(two.postgres.metrics(LONG).await.unwrap().replay_lag_bytes.is_some());
+    let error = two.postgres.heartbeat(LONG).await.unwrap_err();
+    assert!(matches!(error, Error::Sql { .. }), "a replica can't write: {error}");
+}
+
+pub async fn a_replica_follows_another_primary_without_a_restart() {
+    let one = Instance::primary("one", 5432).await;
+    let two = Instance::replica("two", 5433, &one).await;
+    one.postgres.ensure_slots(&[slot_name("two"), slot_name("three")].into()).await.unwrap();
+    let three = Instance::replica("three", 5434, &one).await;
+    one.sql("CREATE TABLE t (i int)");
+    two.streams_from(&one).await;
+    three.streams_from(&one).await;
+    let pid = three.pid();
+
+    one.postgres.stop(Stop::Immediate, LONG).await.unwrap();
+    // The slot must be there before the log that the other needs can go.
+    two.postgres.ensure_slots(&[slot_name("three")].into()).await.unwrap();
+    let waits = Synchronous { count: 1, names: vec!["three".into()] };
+    two.postgres.promote(&waits, LONG).await.unwrap();
+    assert!(!two.status().await.in_recovery);
+    assert_eq!(two.status().await.timeline, 2);
+    three.postgres.follow(Some(&two.upstream_of("three"))).await.unwrap();
+    // Waits for the acknowledgement of the one that has just come over.
+    two.sql("INSERT INTO t VALUES (1)");
+    three.streams_from(&two).await;
+    assert_eq!((three.pid(), three.status().await.timeline), (pid, 2));
+    assert_eq!(three.sql("SELECT count(*) FROM t"), "1");
+
+    three.postgres.follow(None).await.unwrap();
+    testbed::until("the replica to let go", LONG, || async {
+        match three.status().await.receiver {
+            None => testbed::Look::There(()),
+            Some(receiver) => testbed::Look::NotYet(format!("{receiver:?}")),
+        }
+    })
+    .await
+    .unwrap();
+    // Promoted twice is promoted once.
+    two.postgres.promote(&Synchronous::default(), LONG).await.unwrap();
+    assert_eq!(two.status().await.timeline, 2);
+}
+
+pub async fn a_diverged_primary_is_rewound() {
+    let one = Instance::primary("one", 5432).await;
+    one.sql("CREATE TABLE t (i int)");
+    let two = Instance::replica("two", 5433, &one).await;
+    two.postgres.promote(&Synchronous::default(), LONG).await.unwrap();
+    two.postgres.checkpoint(LONG).await.unwrap();
+    two.postgres.ensure_slots(&[slot_name("one")].into()).await.unwrap();
+    two.sql("INSERT INTO t VALUES (2)");
+    // What the old primary wrote after that is nobody's history.
+    one.sql("INSERT INTO t SELECT generate_series(100, 5000)");
+    let running = one.postgres.rewind_from(&two.upstream_of("one")).await;
+    assert!(matches!(running, Err(Error::Running { running: true, .. })));
+    one.postgres.stop(Stop::Immediate, LONG).await.unwrap();
+
+    one.postgres.rewind_from(&two.upstream_of("one")).await.unwrap();
+    let Data::Present(_) = one.postgres.data().await.unwrap() else { panic!() };
+    one.start(&Role::Replica(Some(two.upstream_of("one")))).await;
+    one.streams_from(&two).await;
+    assert_eq!(one.sql("SELECT string_agg(i::text, ',') FROM t"), "2");
+    assert_eq!(one.status().await.timeline, 2);
+    assert_eq!(one.sql("SHOW port"), "5432", "its configuration is its own");
+}
+
+pub async fn slots_are_kept_for_those_who_are_wanted() {
+    let one = Instance::primary("one", 5432).await;
+    let two = Instance::replica("two", 5433, &one).await;
+    one.sql("SELECT pg_create_physical_replication_slot('somebodys')");
+    let names = |names: &[&str]| names.iter().map(|name| slot_name(name)).collect::<BTreeSet<String>>();
+    one.postgres.ensure_slots(&names(&["two", "three"])).await.unwrap();
+    let slots = "SELECT string_agg(slot_name, ',' ORDER BY slot_name) FROM pg_replication_slots";
+    assert_eq!(one.sql(slots), "keelson_three,keelson_two,somebodys");
+    // In use, so it stays although it is not wanted.
+    one.postgres.ensure_slots(&names(&["four"])).await.unwrap();
+    assert_eq!(one.sql(slots), "keelson_four,keelson_two,somebodys");
+    // A replica keeps log for others, and lets it go as they move on.
+    two.postgres.ensure_slots(&names(&["three"])).await.unwrap();
+    one.sql("CREATE TABLE t (i int); INSERT INTO t SELECT generate_series(1, 1000)");
+    two.streams_from(&one).await;
+    let kept = two.status().await.slots[0].restart;
+    let reached = two.status().await.replayed.unwrap();
+    two.postgres.advance_slot(&slot_name("three"), reached).await.unwrap();
+    assert!(two.status().await.slots[0].restart > kept);
+}
+
+pub async fn a_replicas_data_is_not_started_as_a_primary() {
+    let one = Instance::primary("one", 5432).await;
+    let two = Instance::replica("two", 5433, &one).await;
+    two.postgres.stop(Stop::Fast, LONG).await.unwrap();
+    let error = two.postgres.start(&Role::Primary).await.unwrap_err();
+    assert!(error.to_string().contains("start it as a replica and promote it"), "{error}");
+    // Nor with fewer connections than its primary has: it would stop replaying.
+    let mut fewer = two.settings.clone();
+    fewer.parameters.insert("max_connections".into(), "50".into());
+    two.postgres.apply(&fewer).await.unwrap();
+    two.start(&Role::Replica(Some(one.upstream_of("two")))).await;
+    assert_eq!(two.sql("SHOW max_connections"), "100");
+    two.streams_from(&one).await;
+}
