@@ -24,8 +24,8 @@ pub(crate) enum Error {
     #[error("{} is missing: build it with `make bench`", .0.display())]
     NotBuilt(PathBuf),
     /// Everything was measured, and it is not good enough.
-    #[error("missed: {0}")]
-    Missed(String),
+    #[error("{0} bounds are missed; the report names them")]
+    Missed(usize),
 }
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;

@@ -67,9 +67,9 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     println!("{text}");
     write(&options.into.join("kit.md"), &text)?;
     write(&options.into.join("kit.json"), &report.json()?)?;
-    match report.missed() {
-        missed if missed.is_empty() => Ok(()),
-        missed => Err(Error::Missed(missed.join("; "))),
+    match report.missed().len() {
+        0 => Ok(()),
+        missed => Err(Error::Missed(missed)),
     }
 }
 
