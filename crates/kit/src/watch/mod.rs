@@ -243,7 +243,7 @@ impl Source {
                 changes.map(Notice::Change).chain([Notice::Listed]).collect()
             }
             watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
-                self.appeared(object, hold).map(Notice::Change).into_iter().collect()
+                self.appeared(object, hold).into_iter().map(Notice::Change).collect()
             }
             watcher::Event::Delete(object) => {
                 let key = key_of(object.meta());
@@ -254,7 +254,7 @@ impl Source {
         }
     }
 
-    fn appeared<K: Resource>(&self, mut object: K, hold: fn(&Source, &mut K) -> Held) -> Option<Change> {
+    fn appeared<K: Resource>(&self, mut object: K, hold: fn(&Source, &mut K) -> Held) -> Vec<Change> {
         let held = hold(self, &mut object);
         let key = key_of(object.meta());
         if self.interest == Interest::Related {
@@ -262,17 +262,24 @@ impl Source {
         }
         let owner = held.owner.clone();
         let news = self.store.seen(key.clone(), held);
-        match self.interest {
+        let change = match self.interest {
             Interest::Itself if news == News::Changed => Some(Change::Touched(key)),
             Interest::Content if news != News::None => self.owner(&key, owner),
             Interest::Presence if news == News::Changed => self.owner(&key, owner),
             _ => None,
-        }
+        };
+        change.into_iter().collect()
     }
 
-    fn related(&self, key: Key, held: Held) -> Option<Change> {
-        let change = belongs_to(&key, &held);
-        (self.store.seen(key, held) == News::Changed).then_some(change).flatten()
+    /// Something that came to belong to another is news to both.
+    fn related(&self, key: Key, held: Held) -> Vec<Change> {
+        let now = belongs_to(&key, &held);
+        let before = self.store.glance(&key).and_then(|known| belongs_to(&key, &known));
+        match self.store.seen(key, held) {
+            News::Changed if before == now => now.into_iter().collect(),
+            News::Changed => before.into_iter().chain(now).collect(),
+            News::None | News::Beside => Vec::new(),
+        }
     }
 
     fn vanished(&self, key: Key, held: &Held) -> Option<Change> {

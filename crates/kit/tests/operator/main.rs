@@ -5,6 +5,7 @@ mod cleanup;
 mod failures;
 mod faults;
 mod processes;
+mod related;
 mod rights;
 mod world;
 

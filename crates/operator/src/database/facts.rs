@@ -121,6 +121,8 @@ pub struct Lately {
     pub handover: Option<(String, Duration)>,
     /// The Secrets were written, so long ago.
     pub secrets: Option<Duration>,
+    /// A volume was refused to grow, with this reason, so long ago.
+    pub growth_refused: Option<(String, Duration)>,
 }
 
 impl Observed {

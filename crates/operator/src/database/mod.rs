@@ -73,6 +73,15 @@ pub struct DatabaseController {
 struct Marks {
     handover: Option<(String, Instant)>,
     secrets: Option<Instant>,
+    growth_refused: Option<(String, Instant)>,
+}
+
+/// How far a plan was carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Done {
+    All,
+    /// Something was refused that is in the way of nothing else.
+    Partly,
 }
 
 /// The kind, with all that belongs to it.
@@ -89,6 +98,11 @@ pub fn kind(root: Arc<Root>, agent_image: &str, metrics: Databases) -> Kind<Data
         .owns::<PodDisruptionBudget>()
         .watches::<Pod>(labels::DATABASE, observe::trim_pod)
         .watches::<PersistentVolumeClaim>(labels::DATABASE, observe::trim_claim)
+}
+
+/// Whether the cluster will not have it, as opposed to having failed.
+fn is_refusal(error: &keelson_kit::Error) -> bool {
+    matches!(error, keelson_kit::Error::Api { source: kube::Error::Api(status), .. } if matches!(status.code, 403 | 422))
 }
 
 /// The steps of the clean-up. Agents first lose the right to write, or they would make anew what is removed.
@@ -109,8 +123,11 @@ impl Reconciler for DatabaseController {
         let done = self.carry_out(&plan, database, round).await;
         // What is known is said also when something could not be done.
         let said = self.say(&plan, round).await;
-        done?;
         said?;
+        if done? == Done::Partly {
+            // What was learned on the way is said in the next round.
+            return Ok(Next::After(Duration::ZERO));
+        }
         Ok(plan.again.map_or(Next::Change, Next::After))
     }
 
@@ -134,7 +151,8 @@ impl Reconciler for DatabaseController {
 }
 
 impl DatabaseController {
-    async fn carry_out(&self, plan: &Plan, database: &Database, round: &Round) -> Result<(), Failure> {
+    async fn carry_out(&self, plan: &Plan, database: &Database, round: &Round) -> Result<Done, Failure> {
+        let mut done = Done::All;
         if let Some(wanted) = &plan.wanted {
             if let Some(until) = plan.secrets {
                 let rotation = database.annotations().get(annotations::ROTATE_SECRETS);
@@ -145,13 +163,24 @@ impl DatabaseController {
             act::apply(wanted, plan.apply_set, round).await?;
         }
         for step in &plan.steps {
-            act::take(step, &database.uid().unwrap_or_default(), round).await?;
-            if let Step::HandOver { from, .. } = step {
-                let mark = Some((from.clone(), Instant::now()));
-                self.marks().entry(round.key().clone()).or_default().handover = mark;
+            let taken = act::take(step, &database.uid().unwrap_or_default(), round).await;
+            let mut marks = self.marks();
+            let marks = marks.entry(round.key().clone()).or_default();
+            match (step, taken) {
+                // A volume that may not grow is said, and is in the way of nothing else.
+                (Step::Grow { .. }, Err(error)) if is_refusal(&error) => {
+                    marks.growth_refused = Some((error.to_string(), Instant::now()));
+                    done = Done::Partly;
+                }
+                (_, Err(error)) => return Err(error.into()),
+                (Step::Grow { .. }, Ok(())) => marks.growth_refused = None,
+                (Step::HandOver { from, .. }, Ok(())) => {
+                    marks.handover = Some((from.clone(), Instant::now()))
+                }
+                (_, Ok(())) => {}
             }
         }
-        Ok(())
+        Ok(done)
     }
 
     async fn say(&self, plan: &Plan, round: &mut Round) -> Result<(), Failure> {
@@ -199,6 +228,7 @@ impl DatabaseController {
         Lately {
             handover: marks.handover.map(|(leader, since)| (leader, ago(since))),
             secrets: marks.secrets.map(ago),
+            growth_refused: marks.growth_refused.map(|(why, since)| (why, ago(since))),
         }
     }
 

@@ -26,6 +26,9 @@ pub const SECRETS_PACE: Duration = Duration::from_secs(120);
 /// A handover is asked for again after this long.
 pub const HANDOVER_PACE: Duration = Duration::from_secs(30);
 
+/// A volume that was refused to grow is tried again after this long.
+pub const GROWTH_PACE: Duration = Duration::from_secs(300);
+
 /// What is to be done, and what is to be said.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
@@ -171,9 +174,12 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
 
     let until = certificate_until(seen, now);
     let scaling = scale(seen, settings.replicas);
-    let storage =
-        seen.set.as_ref().and_then(|set| set.storage).unwrap_or_default().max(settings.storage.size);
-    let wanted = want(seen, &settings, version, scaling.pods, storage, until);
+    let template = seen.set.as_ref().and_then(|set| set.storage);
+    let storage = template.unwrap_or_default().max(settings.storage.size);
+    let growth = Growth::of(seen, storage);
+    // The template follows when the volumes have grown.
+    let new_volumes = if growth.small.is_empty() { storage } else { template.unwrap_or(storage) };
+    let wanted = want(seen, &settings, version, scaling.pods, new_volumes, until);
     let found = trouble::found(seen, now);
     let mut troubles = found.troubles;
     if storage > settings.storage.size {
@@ -181,10 +187,13 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     }
 
     let mut steps: Vec<Step> = adopted;
-    let growing = grow(seen, storage);
     let remake =
-        seen.set.as_ref().filter(|set| !set.deleting && set.storage.is_some_and(|size| size < storage));
-    steps.extend(growing.iter().cloned());
+        seen.set.as_ref().filter(|set| !set.deleting && set.storage.is_some_and(|size| size < new_volumes));
+    troubles.extend(growth.refused.as_deref().map(trouble::refused));
+    let growing = !growth.small.is_empty() && growth.pause.is_none();
+    if growing {
+        steps.extend(growth.small);
+    }
     steps.extend(remake.map(|set| Step::Remake { uid: set.uid.clone() }));
     steps.extend(removed_volumes(seen, &settings));
     let turn = turns::next(seen, &wanted);
@@ -204,10 +213,10 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
         .message
         .map(|message| Progress { kind: Kind::Scaling, message })
         .or(rollout.map(|message| Progress { kind: Kind::RollingOut, message }))
-        .or((!growing.is_empty())
-            .then(|| Progress { kind: Kind::Growing, message: format!("volumes grow to {storage}") }));
+        .or(growing.then(|| Progress { kind: Kind::Growing, message: format!("volumes grow to {storage}") }));
     let renewal = until.duration_since(now) - CERTIFICATE_RENEWED;
-    let again = [found.again, pause, Duration::try_from(renewal).ok()].into_iter().flatten().min();
+    let again =
+        [found.again, pause, growth.pause, Duration::try_from(renewal).ok()].into_iter().flatten().min();
     Ok(Decided {
         secrets: must_write_secrets(seen, &wanted.instance.secrets, now).then_some(until),
         apply_set: remake.is_none() && seen.set.as_ref().is_none_or(|set| !set.deleting),
@@ -367,13 +376,26 @@ fn scale(seen: &Observed, replicas: u32) -> Scaling {
     }
 }
 
-/// Volumes grow, and never shrink.
-fn grow(seen: &Observed, storage: Size) -> Vec<Step> {
-    let small = seen
-        .claims
-        .iter()
-        .filter(|claim| !claim.deleting && claim.bound && claim.requested.is_some_and(|size| size < storage));
-    small.map(|claim| Step::Grow { claim: claim.name.clone(), to: storage.to_string() }).collect()
+/// Volumes that are to grow. They never shrink.
+struct Growth {
+    small: Vec<Step>,
+    /// Why the cluster did not let one grow.
+    refused: Option<String>,
+    /// It is not asked again so soon.
+    pause: Option<Duration>,
+}
+
+impl Growth {
+    fn of(seen: &Observed, storage: Size) -> Growth {
+        let small = seen.claims.iter().filter(|claim| {
+            !claim.deleting && claim.bound && claim.requested.is_some_and(|size| size < storage)
+        });
+        let small: Vec<Step> =
+            small.map(|claim| Step::Grow { claim: claim.name.clone(), to: storage.to_string() }).collect();
+        let refused = seen.lately.growth_refused.as_ref().filter(|_| !small.is_empty());
+        let pause = refused.and_then(|(_, ago)| GROWTH_PACE.checked_sub(*ago)).filter(|left| !left.is_zero());
+        Growth { refused: refused.map(|(why, _)| why.clone()), pause, small }
+    }
 }
 
 /// The volumes of instances that are no more stay, unless the policy is that data goes.

@@ -51,6 +51,16 @@ pub(super) fn shrink(asked: Size, size: Size) -> Trouble {
     }
 }
 
+/// The cluster does not let a volume grow.
+pub(super) fn refused(why: &str) -> Trouble {
+    Trouble {
+        reason: "VolumeNotGrown".to_owned(),
+        message: format!(
+            "{why}. Allow growth in its storage class (allowVolumeExpansion), or set spec.storage back"
+        ),
+    }
+}
+
 /// How old something is.
 pub(super) fn age(made: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(made)).unwrap_or_default()

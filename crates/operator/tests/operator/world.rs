@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use http::{Method, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use keelson_api::crds;
 use keelson_api::v1::{Database, DatabaseStatus};
@@ -66,6 +67,12 @@ async fn install(client: &Client) {
     crd.spec.conversion = None;
     let name = crd.metadata.name.clone().unwrap();
     definitions.patch(&name, &PatchParams::apply("test"), &Patch::Apply(&crd)).await.unwrap();
+    for (name, grows) in [("grows", true), ("stays", false)] {
+        let class =
+            json!({"metadata": {"name": name}, "provisioner": "nobody", "allowVolumeExpansion": grows});
+        let class = serde_json::from_value(class).unwrap();
+        Api::<StorageClass>::all(client.clone()).create(&PostParams::default(), &class).await.unwrap();
+    }
     let databases: Api<Database> = Api::all(client.clone());
     until("Databases are served", DEADLINE, || async {
         match databases.list(&Default::default()).await {
@@ -136,7 +143,9 @@ impl World {
     pub async fn patch<K>(&self, name: &str, patch: Value)
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
-            + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+            + Clone
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug,
     {
         self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
@@ -149,11 +158,17 @@ impl World {
     pub async fn reaches(&self, name: &str, phase: &str, serving: i32) -> DatabaseStatus {
         let databases = self.api::<Database>();
         until(&format!("{name} is {phase} with {serving}"), DEADLINE, || async {
-            let Ok(Some(database)) = databases.get_opt(name).await else { return Look::NotYet("none".into()) };
+            let Ok(Some(database)) = databases.get_opt(name).await else {
+                return Look::NotYet("none".into());
+            };
             let status = database.status.unwrap_or_default();
             let told = status.phase.as_ref().map(|phase| phase.as_str().to_owned()).unwrap_or_default();
             let newest = status.observed_generation == database.metadata.generation;
-            if newest && told == phase && status.ready_replicas == Some(serving) && status.replicas == Some(serving) {
+            if newest
+                && told == phase
+                && status.ready_replicas == Some(serving)
+                && status.replicas == Some(serving)
+            {
                 Look::There(status)
             } else {
                 Look::NotYet(format!("{status:?}"))
@@ -189,7 +204,8 @@ impl World {
         Api::<Namespace>::all(self.client.clone()).create(&PostParams::default(), &object).await.unwrap();
         let metrics = Metrics::new("test");
         let client = with_config(self.config.clone(), DEADLINES, &metrics).unwrap();
-        let writes = Arc::new(Writes { left: AtomicUsize::new(with), made: AtomicUsize::new(0), dead: Notify::new() });
+        let writes =
+            Arc::new(Writes { left: AtomicUsize::new(with), made: AtomicUsize::new(0), dead: Notify::new() });
         let client = mortal(client, writes.clone());
         let options = Options {
             agent_image: "keelson:test".to_owned(),
@@ -273,7 +289,9 @@ impl Operator {
     pub fn requests(&self) -> f64 {
         let text = self.metrics.render();
         let lines = text.lines().filter(|line| {
-            line.starts_with("test_api_requests_total") && !line.contains("verb=\"watch\"") && !line.contains("verb=\"list\"")
+            line.starts_with("test_api_requests_total")
+                && !line.contains("verb=\"watch\"")
+                && !line.contains("verb=\"list\"")
         });
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }

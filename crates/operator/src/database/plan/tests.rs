@@ -362,12 +362,22 @@ fn volumes_grow_and_the_stateful_set_is_made_again_for_those_to_come() {
     respec(&mut seen, json!({"replicas": 2, "storage": "20Gi"}));
     let made = plan(&seen, now());
     let grow = |ordinal| Step::Grow { claim: format!("data-orders-{ordinal}"), to: "20Gi".to_owned() };
-    assert_eq!(made.steps, [grow(0), grow(1), Step::Remake { uid: "s".to_owned() }]);
-    assert!(!made.apply_set);
+    assert_eq!(made.steps, [grow(0), grow(1)]);
+    assert_eq!((made.apply_set, made.wanted.as_ref().unwrap().storage), (true, Size::gibibytes(10)));
     assert_eq!(condition(&made, "Progressing"), (Some(true), "Growing", "volumes grow to 20Gi"));
     assert_eq!(phase(&made), Phase::Running);
 
+    seen.lately.growth_refused = Some(("no".to_owned(), Duration::from_secs(100)));
+    let made = plan(&seen, now());
+    assert_eq!((made.steps.len(), made.again), (0, Some(Duration::from_secs(200))), "not again at once");
+    assert_eq!((condition(&made, "Degraded").1, made.apply_set), ("VolumeNotGrown", true));
+    seen.lately.growth_refused = Some(("no".to_owned(), GROWTH_PACE));
+    assert_eq!(plan(&seen, now()).steps, [grow(0), grow(1)]);
+
     seen.claims.iter_mut().for_each(|claim| claim.requested = Some(Size::gibibytes(20)));
+    let made = plan(&seen, now());
+    assert_eq!((made.steps.as_slice(), made.apply_set), (&[Step::Remake { uid: "s".to_owned() }][..], false));
+    assert_eq!(condition(&made, "Degraded").0, Some(false), "it was allowed after all");
     seen.set.as_mut().unwrap().deleting = true;
     let made = plan(&seen, now());
     assert_eq!((made.steps.len(), made.apply_set), (0, false), "until the old one is gone");
