@@ -30,7 +30,9 @@ pub struct Limits {
     pub debounce: Duration,
     /// The least time between two starts of one key.
     pub gap: Duration,
-    /// Starts per second over all keys, on average; a second's worth can be saved up.
+    /// Starts per second over all keys, on average; a second's worth can be saved up. What a round asks
+    /// of the API server is bounded by `at_once`; this is for rounds that ask nothing, as most of those
+    /// after a restart do.
     pub per_second: u32,
     /// Waits after transient failures.
     pub backoff: Backoff,
@@ -42,7 +44,7 @@ impl Default for Limits {
             at_once: 16,
             debounce: Duration::from_millis(50),
             gap: Duration::from_millis(500),
-            per_second: 1000,
+            per_second: 5000,
             backoff: Backoff::default(),
         }
     }
