@@ -1,0 +1,271 @@
+//! A cluster with the operator on it, a namespace for each test, and a client that reaches its database as
+//! any program would.
+
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use keelson_api::v1::Database;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use testbed::{Cluster, Image, Look, until};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+
+pub const MINUTE: Duration = Duration::from_secs(60);
+/// A database of three on a busy machine of two cores.
+pub const LONG: Duration = Duration::from_secs(180);
+
+/// So many databases at the same time: the machine is small.
+static AT_ONCE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(2));
+static INSTALLED: OnceCell<()> = OnceCell::const_new();
+
+/// A namespace with, at most, one database in it.
+pub struct Bed {
+    pub cluster: Cluster,
+    pub namespace: String,
+    _turn: SemaphorePermit<'static>,
+}
+
+impl Bed {
+    pub async fn open(purpose: &str) -> Bed {
+        let turn = AT_ONCE.acquire().await.unwrap();
+        let cluster = Cluster::from_env().await.unwrap();
+        INSTALLED.get_or_init(|| install(&cluster)).await;
+        let namespace = format!("{purpose}-{}", std::process::id());
+        let object: Namespace = serde_json::from_value(json!({ "metadata": { "name": namespace } })).unwrap();
+        Api::all(cluster.client()).create(&PostParams::default(), &object).await.unwrap();
+        Bed { cluster, namespace, _turn: turn }
+    }
+
+    /// Lets the namespace go, and waits until its pods have: they would be in the way of others.
+    pub async fn close(self) {
+        let databases = self.databases();
+        databases.delete_collection(&DeleteParams::default(), &Default::default()).await.unwrap();
+        until("the databases to be gone", MINUTE, || async {
+            match databases.list(&Default::default()).await {
+                Ok(list) if list.items.is_empty() => Look::There(()),
+                other => Look::NotYet(format!("{other:?}")),
+            }
+        })
+        .await
+        .unwrap();
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client());
+        namespaces.delete(&self.namespace, &DeleteParams::default()).await.unwrap();
+        let pods: Api<Pod> = self.api();
+        until("its pods to be gone", LONG, || async {
+            match pods.list(&Default::default()).await {
+                Ok(list) if list.items.is_empty() => Look::There(()),
+                Ok(list) => Look::NotYet(format!("{} pods", list.items.len())),
+                Err(error) => Look::NotYet(error.to_string()),
+            }
+        })
+        .await
+        .unwrap();
+    }
+
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.cluster.client(), &self.namespace)
+    }
+
+    pub fn databases(&self) -> Api<Database> {
+        self.api()
+    }
+
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        let all = [&["-n", self.namespace.as_str()], arguments].concat();
+        self.cluster.kubectl(&all).unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
+    }
+
+    /// Creates the database `orders`.
+    pub async fn create(&self, spec: Value) {
+        let object = json!({
+            "apiVersion": "keelson.dev/v1", "kind": "Database", "metadata": {"name": "orders"}, "spec": spec
+        });
+        let object: Database = serde_json::from_value(object).unwrap();
+        self.databases().create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    pub async fn patch(&self, patch: Value) {
+        self.databases().patch("orders", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Waits until `orders` is as somebody expects, and shows what it is if it does not become so.
+    pub async fn until(&self, what: &str, deadline: Duration, holds: impl Fn(&Database) -> bool) -> Database {
+        let databases = self.databases();
+        let found = until(what, deadline, || async {
+            match databases.get("orders").await {
+                Ok(database) if holds(&database) => Look::There(database),
+                Ok(database) => Look::NotYet(serde_json::to_string(&database.status).unwrap()),
+                Err(error) => Look::NotYet(error.to_string()),
+            }
+        });
+        match found.await {
+            Ok(database) => database,
+            Err(error) => panic!("{error}\n{}", self.evidence()),
+        }
+    }
+
+    /// Waits until it serves with so many instances, as asked.
+    pub async fn ready(&self, instances: i32) -> Database {
+        self.until(&format!("{instances} instances to serve"), LONG, |database| {
+            let status = database.status.clone().unwrap_or_default();
+            let phase = status.phase.as_ref().map(ToString::to_string);
+            phase.as_deref() == Some("Running")
+                && status.ready_replicas == Some(instances)
+                && status.replicas == Some(instances)
+                && status.observed_generation == database.metadata.generation
+                && condition(database, "Ready").is_some_and(|ready| ready.0)
+        })
+        .await
+    }
+
+    /// What a person would look at first.
+    fn evidence(&self) -> String {
+        let ask = |arguments: &[&str]| {
+            let all = [&["-n", self.namespace.as_str()], arguments].concat();
+            self.cluster.kubectl(&all).unwrap_or_else(|error| error.to_string())
+        };
+        let pods = ask(&["get", "pods,pvc", "-o", "wide"]);
+        let events = ask(&["get", "events", "--sort-by=.lastTimestamp"]);
+        let mut text = format!("{pods}\n{events}\n");
+        for number in 0..3 {
+            text += &ask(&["logs", &format!("orders-{number}"), "-c", "database", "--tail=15"]);
+        }
+        text
+    }
+
+    /// A pod that has a client and the binding, as a program beside the database would.
+    pub async fn client(&self) {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "client"},
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{
+                    "name": "client", "image": "postgres:17", "imagePullPolicy": "Never",
+                    "command": ["sleep", "86400"],
+                    "env": [{"name": "URI", "valueFrom": {"secretKeyRef": {"name": "orders-app", "key": "uri"}}}]
+                }]
+            }
+        }))
+        .unwrap();
+        let pods: Api<Pod> = self.api();
+        pods.create(&PostParams::default(), &pod).await.unwrap();
+        until("the client to run", MINUTE, || async {
+            let pod = pods.get("client").await.unwrap();
+            match pod.status.and_then(|status| status.phase) {
+                Some(phase) if phase == "Running" => Look::There(()),
+                other => Look::NotYet(format!("{other:?}")),
+            }
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Asks the database through its Service for writers, as the app's own role.
+    pub fn try_sql(&self, sql: &str) -> Result<String, String> {
+        let command = format!("psql \"$URI\" -XAtq -v ON_ERROR_STOP=1 -c {}", quoted(sql));
+        let asked = ["-n", &self.namespace, "exec", "client", "--", "sh", "-c", &command];
+        let said = self.cluster.kubectl(&asked);
+        said.map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
+    }
+
+    pub async fn sql(&self, sql: &str) -> String {
+        until(&format!("an answer to {sql}"), MINUTE, || async {
+            match self.try_sql(sql) {
+                Ok(answer) => Look::There(answer),
+                Err(error) => Look::NotYet(error),
+            }
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}\n{}", self.evidence()))
+    }
+
+    /// Asks one instance over its local socket, as the agent does.
+    pub fn ask(&self, pod: &str, sql: &str) -> String {
+        let command = ["exec", pod, "-c", "database", "--", "psql", "-XAtq", "-U", "postgres", "-c", sql];
+        self.kubectl(&command).trim().to_owned()
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Whether a condition holds, with its reason and message.
+pub fn condition(database: &Database, kind: &str) -> Option<(bool, String, String)> {
+    let conditions = &database.status.as_ref()?.conditions;
+    let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((found.status == "True", found.reason.clone(), found.message.clone()))
+}
+
+/// The primary's name.
+pub fn primary(database: &Database) -> String {
+    database.status.as_ref().and_then(|status| status.primary.clone()).unwrap_or_default()
+}
+
+/// Puts the operator on the cluster, from what is generated for one.
+async fn install(cluster: &Cluster) {
+    let scratch = cluster.testbed().unwrap().root().join("image");
+    let program = Path::new(env!("CARGO_BIN_EXE_keelson"));
+    let image = Image::of_programs("keelson:test", &[("/keelson", program)], &scratch).unwrap();
+    cluster.load_image(&image).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = |name: &str| root.join("deploy").join(name).display().to_string();
+    let apply = ["apply", "--server-side", "--force-conflicts"];
+    cluster.kubectl(&[&apply[..], &["-f", &folder("crds")]].concat()).unwrap();
+    let _ = cluster.kubectl(&["create", "namespace", "keelson-system"]);
+    let rest = [folder("rbac/cluster.yaml"), folder("admission"), scratch.join("operator.json").display().to_string()];
+    std::fs::write(&rest[2], operator().to_string()).unwrap();
+    for file in &rest {
+        cluster.kubectl(&[&apply[..], &["-f", file]].concat()).unwrap();
+    }
+    let wait = ["-n", "keelson-system", "rollout", "status", "deployment/keelson", "--timeout=120s"];
+    cluster.kubectl(&wait).unwrap();
+}
+
+fn operator() -> Value {
+    let named = |name: &str| json!({ "name": name, "namespace": "keelson-system" });
+    let account = json!([{ "kind": "ServiceAccount", "name": "keelson", "namespace": "keelson-system" }]);
+    let binding = |kind: &str, role_kind: &str, name: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": named(name),
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": name },
+            "subjects": account
+        })
+    };
+    let field = |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
+    json!({ "apiVersion": "v1", "kind": "List", "items": [
+        { "apiVersion": "v1", "kind": "ServiceAccount", "metadata": named("keelson") },
+        binding("ClusterRoleBinding", "ClusterRole", "keelson"),
+        binding("ClusterRoleBinding", "ClusterRole", "keelson-webhooks"),
+        binding("RoleBinding", "Role", "keelson"),
+        {
+            "apiVersion": "v1", "kind": "Service", "metadata": named("keelson-webhook"),
+            "spec": { "selector": { "app": "keelson" }, "ports": [{ "port": 443, "targetPort": 9443 }] }
+        },
+        {
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": named("keelson"),
+            "spec": {
+                "replicas": 2,
+                "selector": { "matchLabels": { "app": "keelson" } },
+                "template": {
+                    "metadata": { "labels": { "app": "keelson" } },
+                    "spec": { "serviceAccountName": "keelson", "containers": [{
+                        "name": "operator", "image": "keelson:test", "imagePullPolicy": "Never",
+                        "command": ["/keelson", "operator"],
+                        "env": [
+                            { "name": "KEELSON_IMAGE", "value": "keelson:test" },
+                            field("POD_NAMESPACE", "metadata.namespace"), field("POD_NAME", "metadata.name")
+                        ],
+                        "readinessProbe": { "httpGet": { "path": "/readyz", "port": 8081 }, "periodSeconds": 2 }
+                    }]}
+                }
+            }
+        }
+    ]})
+}

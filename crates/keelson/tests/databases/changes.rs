@@ -1,0 +1,67 @@
+//! Changes of a database that runs: more instances, fewer, other settings.
+
+use serde_json::json;
+
+use crate::bed::{Bed, LONG, condition, primary};
+
+#[tokio::test]
+async fn instances_come_and_go_and_the_data_stays() {
+    let bed = Bed::open("scales").await;
+    bed.create(json!({"replicas": 1, "storage": "1Gi"})).await;
+    bed.ready(1).await;
+    bed.client().await;
+    bed.sql("create table t (id int primary key)").await;
+    bed.sql("insert into t select generate_series(1, 1000)").await;
+    bed.patch(json!({"spec": {"replicas": 3}})).await;
+    bed.ready(3).await;
+    // The highest numbers go; leadership moves off them first.
+    bed.kubectl(&["annotate", "lease", "orders-leader", "keelson.dev/handover-to=orders-2"]);
+    bed.until("the last to lead", LONG, |database| primary(database) == "orders-2").await;
+    bed.patch(json!({"spec": {"replicas": 1}})).await;
+    let database = bed.ready(1).await;
+    assert_eq!(primary(&database), "orders-0");
+    assert_eq!(bed.sql("select count(*) from t").await, "1000");
+    bed.close().await;
+}
+
+#[tokio::test]
+async fn settings_are_reloaded_or_rolled_out_and_bad_ones_are_refused_in_words() {
+    let bed = Bed::open("settings").await;
+    bed.create(json!({"replicas": 2, "storage": "1Gi"})).await;
+    bed.ready(2).await;
+    bed.patch(json!({"spec": {"parameters": {"work_mem": "7MB"}}})).await;
+    let asked = |what: &'static str, sql: &'static str, expected: &'static str| {
+        let bed = &bed;
+        async move {
+            for pod in ["orders-0", "orders-1"] {
+                testbed::until(&format!("{what} on {pod}"), LONG, || async {
+                    match bed.ask(pod, sql) {
+                        said if said == expected => testbed::Look::There(()),
+                        said => testbed::Look::NotYet(said),
+                    }
+                })
+                .await
+                .unwrap();
+            }
+        }
+    };
+    asked("a setting that needs no restart", "show work_mem", "7MB").await;
+    bed.patch(json!({"spec": {"parameters": {"max_connections": "77"}}})).await;
+    asked("a setting that needs one", "show max_connections", "77").await;
+    bed.ready(2).await;
+
+    bed.patch(json!({"spec": {"parameters": {"work_mem": "plenty"}}})).await;
+    let database = bed
+        .until("it to say which is refused", LONG, |database| {
+            condition(database, "Degraded").is_some_and(|(holds, reason, _)| holds && reason == "ParameterRefused")
+        })
+        .await;
+    let (_, _, message) = condition(&database, "Degraded").unwrap();
+    assert!(message.contains("work_mem"), "{message}");
+    assert_eq!(bed.ask("orders-0", "show work_mem"), "7MB", "nothing was changed");
+    assert!(condition(&database, "Ready").unwrap().0, "it serves all the same");
+    bed.patch(json!({"spec": {"parameters": {"work_mem": "8MB"}}})).await;
+    asked("the corrected setting", "show work_mem", "8MB").await;
+    bed.ready(2).await;
+    bed.close().await;
+}

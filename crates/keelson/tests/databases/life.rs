@@ -1,0 +1,83 @@
+//! From the first write to the last: data comes and stays.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::Api;
+use serde_json::json;
+
+use crate::bed::{Bed, LONG, MINUTE, condition, primary};
+
+#[tokio::test]
+async fn what_is_written_through_the_service_is_on_every_instance() {
+    let bed = Bed::open("writes").await;
+    bed.create(json!({"version": "18", "replicas": 3, "storage": "1Gi"})).await;
+    bed.ready(3).await;
+    bed.client().await;
+    bed.sql("create table t (id int primary key)").await;
+    bed.sql("insert into t select generate_series(1, 1000)").await;
+    for number in 0..3 {
+        let pod = format!("orders-{number}");
+        testbed::until(&format!("all rows on {pod}"), MINUTE, || async {
+            match ask_app(&bed, &pod, "select count(*) from t").as_str() {
+                "1000" => testbed::Look::There(()),
+                other => testbed::Look::NotYet(other.to_owned()),
+            }
+        })
+        .await
+        .unwrap();
+    }
+    bed.close().await;
+}
+
+fn ask_app(bed: &Bed, pod: &str, sql: &str) -> String {
+    let command = ["exec", pod, "-c", "database", "--", "psql", "-XAtq", "-U", "postgres", "-d", "app", "-c", sql];
+    bed.kubectl(&command).trim().to_owned()
+}
+
+#[tokio::test]
+async fn leadership_is_handed_over_when_somebody_asks_and_nothing_is_lost() {
+    let bed = Bed::open("handover").await;
+    bed.create(json!({"replicas": 2, "storage": "1Gi"})).await;
+    let before = primary(&bed.ready(2).await);
+    bed.client().await;
+    bed.sql("create table t (id int primary key)").await;
+    bed.sql("insert into t select generate_series(1, 1000)").await;
+    let target = if before == "orders-0" { "orders-1" } else { "orders-0" };
+    bed.kubectl(&["annotate", "lease", "orders-leader", &format!("keelson.dev/handover-to={target}")]);
+    bed.until("the other to lead", LONG, |database| {
+        primary(database) == target && condition(database, "Ready").is_some_and(|ready| ready.0)
+    })
+    .await;
+    assert_eq!(bed.sql("select count(*) from t").await, "1000");
+    bed.sql("insert into t values (1001)").await;
+    let database = bed.ready(2).await;
+    let rows = database.status.unwrap().instances;
+    assert!(rows.iter().all(|row| row.timeline == Some(2)), "both are on the new timeline: {rows:?}");
+    bed.close().await;
+}
+
+#[tokio::test]
+async fn volumes_stay_and_are_taken_again_only_when_somebody_says_so() {
+    let bed = Bed::open("volumes").await;
+    bed.create(json!({"storage": "1Gi"})).await;
+    bed.ready(1).await;
+    bed.client().await;
+    bed.sql("create table t (id int primary key)").await;
+    bed.sql("insert into t values (42)").await;
+    bed.kubectl(&["delete", "db", "orders", "--wait"]);
+    let claims: Api<PersistentVolumeClaim> = bed.api();
+    assert_eq!(claims.list(&Default::default()).await.unwrap().items.len(), 1, "Retain is the default");
+
+    bed.create(json!({"storage": "1Gi"})).await;
+    let waiting = bed
+        .until("it to say that there are old volumes", MINUTE, |database| {
+            condition(database, "Ready").is_some_and(|(ready, _, message)| !ready && message.contains("adopt-volumes"))
+        })
+        .await;
+    assert_eq!(waiting.status.unwrap_or_default().replicas.unwrap_or_default(), 0);
+    bed.kubectl(&["annotate", "db", "orders", "keelson.dev/adopt-volumes=yes"]);
+    bed.ready(1).await;
+    bed.kubectl(&["delete", "pod", "client"]);
+    bed.client().await;
+    assert_eq!(bed.sql("select id from t").await, "42");
+    bed.close().await;
+}
