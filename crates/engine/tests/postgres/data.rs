@@ -8,18 +8,7 @@ use keelson_engine::postgres::Postgres;
 use keelson_engine::{Data, Engine, Role, Stop, Upstream};
 use testbed::{Look, until};
 
-use crate::instance::{Instance, LONG, processes};
-
-async fn nobody_left(word: &str) {
-    until("what was started to be gone", LONG, || async {
-        match processes(word) {
-            left if left.is_empty() => Look::There(()),
-            left => Look::NotYet(format!("{left:?}")),
-        }
-    })
-    .await
-    .unwrap();
-}
+use crate::instance::{Instance, LONG, nobody_left, processes};
 
 pub async fn an_initialisation_that_breaks_off_leaves_no_database() {
     let one = Instance::empty("one", 5432).await;

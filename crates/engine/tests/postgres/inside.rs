@@ -32,11 +32,9 @@ exec chroot --userspec=999:999 "$root" /mnt/program --exact "$scenario" --nocapt
 pub fn each_version<F: Future<Output = ()>>(name: &str, scenario: impl FnOnce() -> F) {
     if std::env::var_os(INSIDE).is_some() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
-        return runtime.unwrap().block_on(async {
-            // What the first process of a container has to do.
-            tokio::spawn(keelson_engine::reap::reap_forever());
-            scenario().await;
-        });
+        let limit = std::time::Duration::from_secs(240);
+        let done = runtime.unwrap().block_on(async { tokio::time::timeout(limit, scenario()).await });
+        return done.expect("the scenario hangs");
     }
     let failed: Vec<String> = VERSIONS.iter().filter_map(|version| enter(name, version).err()).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use keelson_engine::postgres::{Credentials, Postgres, Resources, Settings, Status, Tls, slot_name};
 use keelson_engine::{Engine, Layout, Role, Secret, Upstream};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use testbed::{Look, until};
 
 use crate::inside::version;
@@ -27,6 +27,8 @@ static TLS: LazyLock<Tls> = LazyLock::new(|| {
     fs::create_dir_all(folder).unwrap();
     let (ca_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let mut ca = CertificateParams::default();
+    // Of one name with what it signs, it would be taken for that.
+    ca.distinguished_name.push(DnType::CommonName, "the authority");
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca_certificate = ca.self_signed(&ca_key).unwrap();
     let leaf = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -187,24 +189,33 @@ impl Instance {
 
 fn psql(connect: &str, password: &str, statement: &str) -> Output {
     let program = PathBuf::from(format!("/usr/lib/postgresql/{}/bin/psql", version()));
-    Command::new(program)
-        .args(["-X", "-At", "-d", connect, "-c", statement])
-        .env("PGPASSWORD", password)
-        .env("PGCONNECT_TIMEOUT", "10")
-        .output()
-        .unwrap()
+    let mut command = Command::new("/usr/bin/timeout");
+    command.arg("60").arg(program).args(["-X", "-At", "-d", connect, "-c", statement]);
+    command.env("PGPASSWORD", password).env("HOME", "/tmp").output().unwrap()
 }
 
-/// All processes with this in their command line, as `(number, state)`.
-pub fn processes(word: &str) -> Vec<(i32, char)> {
+/// All processes of this name, as `(number, state)`.
+pub fn processes(name: &str) -> Vec<(i32, char)> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let found = pids.filter_map(|pid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
-        name.contains(word).then_some((pid, rest.chars().next()?))
+        let (found, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+        (found == name).then_some((pid, rest.chars().next()?))
     });
     found.collect()
+}
+
+/// Waits until none of that name is left that could still do anything.
+pub async fn nobody_left(name: &str) {
+    until("them to be gone", LONG, || async {
+        match processes(name) {
+            left if left.iter().all(|(_, state)| *state == 'Z') => Look::There(()),
+            left => Look::NotYet(format!("{left:?}")),
+        }
+    })
+    .await
+    .unwrap();
 }
 
 /// Whether a file below a folder has these bytes in it.

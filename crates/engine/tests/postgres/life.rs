@@ -1,15 +1,18 @@
 //! Made, started, stopped, crashed.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use keelson_engine::postgres::Postgres;
-use keelson_engine::{Data, Engine, Error, Exit, Process, Role, Stop, Synchronous};
+use keelson_engine::{Data, Engine, Error, Exit, Process, Role, Stop, Synchronous, reap};
 use nix::sys::signal::{Signal, kill};
-use testbed::{Look, until};
+use testbed::{Look, until, until_blocking};
+use tokio::runtime::Handle;
 
 use crate::inside::version;
-use crate::instance::{Instance, LONG, processes};
+use crate::instance::{Instance, LONG, nobody_left, processes};
 
 pub async fn a_database_is_made_started_and_stopped() {
     let one = Instance::empty("one", 5432).await;
@@ -43,21 +46,15 @@ pub async fn a_crash_is_seen_at_once_and_leaves_nobody_behind() {
     let one = Instance::empty("one", 5432).await;
     one.postgres.initialise().await.unwrap();
     one.start(&Role::Primary).await;
+    // As the first process of a container does.
+    tokio::spawn(reap::reap_forever());
     let mut process = one.postgres.process();
     kill(one.pid(), Signal::SIGKILL).unwrap();
     let ended = process.wait_for(|process| matches!(process, Process::Ended(_)));
     let ended = *tokio::time::timeout(LONG, ended).await.unwrap().unwrap();
     assert_eq!(ended, Process::Ended(Exit::Signal(9)));
     assert_eq!(one.postgres.stop(Stop::Immediate, LONG).await.unwrap(), Some(Exit::Signal(9)));
-    assert!(processes("postgres").iter().all(|(_, state)| *state == 'Z'), "{:?}", processes("postgres"));
-    until("the orphans to be reaped", LONG, || async {
-        match processes("postgres") {
-            left if left.is_empty() => Look::There(()),
-            left => Look::NotYet(format!("{left:?}")),
-        }
-    })
-    .await
-    .unwrap();
+    none("postgres").await;
     let Data::Present(offline) = one.postgres.data().await.unwrap() else { panic!() };
     assert!(!offline.clean);
     one.start(&Role::Primary).await;
@@ -100,7 +97,7 @@ pub async fn a_postmaster_that_hangs_is_noticed_and_can_be_ended() {
     let exit = one.postgres.stop(Stop::Immediate, deadline).await.unwrap();
     assert_eq!(exit, Some(Exit::Signal(9)));
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-    assert!(processes("postgres").iter().all(|(_, state)| *state == 'Z'), "{:?}", processes("postgres"));
+    nobody_left("postgres").await;
     one.start(&Role::Primary).await;
 }
 
@@ -108,16 +105,60 @@ pub async fn a_heartbeat_waits_for_no_replica() {
     let one = Instance::empty("one", 5432).await;
     one.postgres.initialise().await.unwrap();
     one.start(&Role::Primary).await;
+    let nobody = Synchronous::default();
     let absent = Synchronous { count: 1, names: vec!["not-there".into()] };
     one.postgres.set_synchronous(&absent).await.unwrap();
     assert_eq!(one.sql("SHOW synchronous_standby_names"), r#"ANY 1 ("not-there")"#);
     one.postgres.heartbeat(LONG).await.unwrap();
-    let waits =
-        one.try_sql("SET statement_timeout = '500ms'; SET synchronous_commit = on; CREATE TABLE t ()");
-    let said = String::from_utf8_lossy(&waits.stderr).into_owned();
-    assert!(said.contains("canceling wait for synchronous replication"), "{said}");
-    one.postgres.set_synchronous(&Synchronous::default()).await.unwrap();
-    one.sql("CREATE TABLE u ()");
+    // Anybody else's commit waits, until nobody has to be waited for.
+    std::thread::scope(|threads| {
+        let commit = threads.spawn(|| one.sql("CREATE TABLE t ()"));
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        let seen = until_blocking("a commit to wait", LONG, || match one.sql(waiting).as_str() {
+            "1" => Look::There(()),
+            other => Look::NotYet(other.to_owned()),
+        });
+        seen.unwrap();
+        let free = one.postgres.set_synchronous(&nobody);
+        tokio::task::block_in_place(|| Handle::current().block_on(free)).unwrap();
+        commit.join().unwrap();
+    });
+}
+
+/// Who waits for a child gets its status, however busily orphans are reaped.
+pub async fn a_child_that_is_waited_for_is_not_taken_for_an_orphan() {
+    let busy = Arc::new(AtomicBool::new(true));
+    let reaping = tokio::task::spawn_blocking({
+        let busy = busy.clone();
+        move || {
+            while busy.load(Ordering::SeqCst) {
+                reap::reap();
+            }
+        }
+    });
+    for _ in 0..100 {
+        let mut shell = tokio::process::Command::new("/bin/sh");
+        // Leaves an orphan behind, too.
+        shell.args(["-c", "(sleep 0.01 &); exit 7"]);
+        let status = reap::Child::spawn(&mut shell).unwrap().wait().await.unwrap();
+        assert_eq!(status.code(), Some(7));
+    }
+    busy.store(false, Ordering::SeqCst);
+    reaping.await.unwrap();
+    tokio::spawn(reap::reap_forever());
+    none("sleep").await;
+}
+
+/// Not even as a zombie.
+async fn none(name: &str) {
+    until("the orphans to be reaped", LONG, || async {
+        match processes(name) {
+            left if left.is_empty() => Look::There(()),
+            left => Look::NotYet(format!("{left:?}")),
+        }
+    })
+    .await
+    .unwrap();
 }
 
 pub async fn a_volume_has_one_master() {

@@ -26,6 +26,7 @@ scenarios! {
         a_stale_pid_file_does_not_keep_it_from_starting
         a_postmaster_that_hangs_is_noticed_and_can_be_ended
         a_heartbeat_waits_for_no_replica
+        a_child_that_is_waited_for_is_not_taken_for_an_orphan
         a_volume_has_one_master;
     roles:
         who_knows_the_password_comes_in_over_tls
