@@ -49,7 +49,10 @@ async fn rolled_out(world: &World) {
             found.iter().map(|pod| pod.spec.as_ref().unwrap().containers[0].image.clone()).collect();
         match images.iter().all(|image| image.as_deref() == Some("postgres:17.5")) && images.len() == 2 {
             true => testbed::Look::There(()),
-            false => testbed::Look::NotYet(format!("{images:?}")),
+            false => {
+                let status = world.api::<Database>().get("orders").await.unwrap().status;
+                testbed::Look::NotYet(format!("{} {images:?} {status:?}", world.namespace))
+            }
         }
     })
     .await

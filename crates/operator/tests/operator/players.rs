@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use keelson_api::instance::{Names, SETTINGS_KEY, annotations, fingerprint, labels};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -21,6 +22,7 @@ pub struct Players {
     pods: Api<Pod>,
     claims: Api<PersistentVolumeClaim>,
     configs: Api<ConfigMap>,
+    bindings: Api<RoleBinding>,
     leases: Api<Lease>,
     /// Who leads, and the epoch.
     leaders: HashMap<String, (String, u64)>,
@@ -35,6 +37,7 @@ impl Players {
             pods: Api::namespaced(client.clone(), namespace),
             claims: Api::namespaced(client.clone(), namespace),
             configs: Api::namespaced(client.clone(), namespace),
+            bindings: Api::namespaced(client.clone(), namespace),
             leases: Api::namespaced(client, namespace),
             leaders: HashMap::new(),
         }
@@ -103,6 +106,10 @@ impl Players {
     }
 
     async fn agents(&mut self, name: &str, pods: &[&Pod]) -> Played {
+        // Without their rights they could do nothing.
+        if self.bindings.get_opt(name).await?.is_none() {
+            return Ok(());
+        }
         let Some(config) = self.configs.get_opt(&Names(name).config()).await? else { return Ok(()) };
         let Some(settings) = config.data.and_then(|mut data| data.remove(SETTINGS_KEY)) else {
             return Ok(());
