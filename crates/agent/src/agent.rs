@@ -322,7 +322,7 @@ impl Agent {
                 *current = report;
                 changed
             });
-            if machine.may_end() {
+            if machine.may_end(now) {
                 return;
             }
             let wake = tokio::time::Instant::from_std(machine.wake(now));

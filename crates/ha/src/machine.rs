@@ -193,10 +193,14 @@ impl Machine {
         }
     }
 
-    /// Whether all is done that had to be before the instance may end.
-    pub fn may_end(&self) -> bool {
-        let stopped = self.instance.as_ref().is_none_or(|instance| instance.running == Running::Stopped);
-        self.stopping && stopped && matches!(self.role, Role::Follower)
+    /// Whether all is done that had to be before the instance may end. A Lease that can't be let go, with
+    /// the API server away or the right to it taken, is waited for only as long as its term.
+    pub fn may_end(&self, now: Instant) -> bool {
+        let let_go = match self.role {
+            Role::Follower => true,
+            Role::Leader { until, .. } | Role::Yielding { until, .. } => now >= until,
+        };
+        self.stopping && self.has_stopped() && let_go
     }
 
     /// When to send the next [`Input::Tick`] at the latest.

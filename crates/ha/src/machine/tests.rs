@@ -208,16 +208,27 @@ fn a_leader_that_is_told_to_stop_hands_over_and_ends() {
     me.step(Input::Instance(with_standby), start);
     me.step(Input::Stop, start);
     assert_eq!(me.target(start), Target::Finish);
-    assert!(!me.may_end());
+    assert!(!me.may_end(start));
     let released = me.step(Input::Instance(filled(Running::Stopped)), start);
     assert!(matches!(
         released,
         Some(Request::Write { draft: Draft { holder: None, successor: Some(Successor::Named(_)), .. }, .. })
     ));
-    assert!(!me.may_end(), "the Lease is still its own");
+    assert!(!me.may_end(start), "the Lease is still its own");
     me.step(Input::Written { version: "2".into(), sent: start }, start);
-    assert!(me.may_end());
+    assert!(me.may_end(start));
     assert_ne!(me.target(start), Target::Wait, "nothing is started again");
+}
+
+#[test]
+fn one_that_can_not_let_the_lease_go_ends_when_its_term_is_over() {
+    let start = Instant::now();
+    let mut me = leader(start);
+    me.step(Input::Stop, start);
+    me.step(Input::Instance(filled(Running::Stopped)), start);
+    me.step(Input::Failed, start + SECOND);
+    assert!(!me.may_end(start + 3 * SECOND));
+    assert!(me.may_end(start + 4 * SECOND));
 }
 
 #[test]

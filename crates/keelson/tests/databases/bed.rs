@@ -185,10 +185,19 @@ impl Bed {
         .unwrap_or_else(|error| panic!("{error}\n{}", self.evidence()))
     }
 
-    /// Asks one instance over its local socket, as the agent does.
-    pub fn ask(&self, pod: &str, sql: &str) -> String {
-        let command = ["exec", pod, "-c", "database", "--", "psql", "-XAtq", "-U", "postgres", "-c", sql];
-        self.kubectl(&command).trim().to_owned()
+    /// Asks one instance over its local socket, as the agent does, until it says what is expected.
+    pub async fn says(&self, pod: &str, database: &str, sql: &str, expected: &str) {
+        let psql = ["psql", "-XAtq", "-U", "postgres", "-d", database, "-c", sql];
+        let command = [&["-n", &self.namespace, "exec", pod, "-c", "database", "--"], &psql[..]].concat();
+        let said = until(&format!("{pod} to answer {expected} to {sql}"), LONG, || async {
+            match self.cluster.kubectl(&command) {
+                Ok(said) if said.trim() == expected => Look::There(()),
+                Ok(said) => Look::NotYet(said),
+                // It may be restarting.
+                Err(error) => Look::NotYet(error.to_string()),
+            }
+        });
+        said.await.unwrap_or_else(|error| panic!("{error}\n{}", self.evidence()));
     }
 }
 
