@@ -129,7 +129,8 @@ impl<R: Reconciler> Kind<R> {
 
     /// Children of this kind are written and never read: there is no right to, and no watch that would
     /// tell of them. [`Round::apply`] sends them each time it is asked to, so ask only when there is reason
-    /// to, such as a mark on another child that is written after them.
+    /// to, such as a mark on another child that is written after them. Of a Secret, set `data` and not
+    /// `stringData`, whose fields the API server does not keep account of.
     pub fn owns_unread<C: Resource<DynamicType = ()>>(mut self) -> Self {
         self.unread.push(ApiResource::erase::<C>(&()));
         self

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::greeting::Greeter;
 use crate::world::{DEADLINES, World, config};
 
-async fn grant(world: &World, user: &str, rules: Vec<PolicyRule>) {
+pub async fn grant(world: &World, user: &str, rules: Vec<PolicyRule>) {
     let role: Role = serde_json::from_value(json!({"metadata": {"name": user}, "rules": rules})).unwrap();
     let roles: Api<Role> = Api::namespaced(world.client.clone(), &world.namespace);
     roles.create(&PostParams::default(), &role).await.unwrap();

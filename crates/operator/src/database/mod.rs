@@ -1,4 +1,4 @@
-//! The controller of Databases: [`observe`] gathers facts, [`plan`](mod@plan) decides, [`act`] does it,
+//! The controller of Databases: `observe` gathers [`facts`], [`plan`](mod@plan) decides, `act` does it,
 //! [`status`] says it. [`children`] are what a database consists of.
 
 mod act;
