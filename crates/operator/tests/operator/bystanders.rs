@@ -26,7 +26,12 @@ async fn what_somebody_changes_or_removes_is_repaired() {
         let set = world.api::<StatefulSet>().get("orders").await.unwrap().spec.unwrap();
         let config = world.api::<ConfigMap>().get("orders-config").await.unwrap().data.unwrap();
         let budget = budgets.get_opt("orders").await.unwrap();
-        let found = (readers["keelson.dev/role"].as_str(), set.replicas, config["settings.json"].len() > 10, budget.is_some());
+        let found = (
+            readers["keelson.dev/role"].as_str(),
+            set.replicas,
+            config["settings.json"].len() > 10,
+            budget.is_some(),
+        );
         match found {
             ("replica", Some(2), true, true) => Look::There(()),
             other => Look::NotYet(format!("{other:?}")),

@@ -45,7 +45,8 @@ async fn rolled_out(world: &World) {
     let pods = world.api::<k8s_openapi::api::core::v1::Pod>();
     testbed::until("all pods have the new image", crate::world::DEADLINE, || async {
         let found = pods.list(&ListParams::default()).await.unwrap().items;
-        let images: Vec<_> = found.iter().map(|pod| pod.spec.as_ref().unwrap().containers[0].image.clone()).collect();
+        let images: Vec<_> =
+            found.iter().map(|pod| pod.spec.as_ref().unwrap().containers[0].image.clone()).collect();
         match images.iter().all(|image| image.as_deref() == Some("postgres:17.5")) && images.len() == 2 {
             true => testbed::Look::There(()),
             false => testbed::Look::NotYet(format!("{images:?}")),
@@ -98,7 +99,8 @@ async fn state(world: &World) -> Value {
     }
     list!(Database, ConfigMap, Secret, ServiceAccount, Role, RoleBinding, StatefulSet, Service);
     list!(PodDisruptionBudget, Lease, PersistentVolumeClaim);
-    let uids: Vec<String> = all.values().filter_map(|one| Some(one["databaseUid"].as_str()?.to_owned())).collect();
+    let uids: Vec<String> =
+        all.values().filter_map(|one| Some(one["databaseUid"].as_str()?.to_owned())).collect();
     let mut text = Value::Object(all).to_string().replace(&world.namespace, "NAMESPACE");
     for uid in uids {
         text = text.replace(&uid, "UID");
@@ -128,7 +130,9 @@ fn plain(mut object: Value) -> Value {
     }
     // Of the status: where it ended, and not on which way.
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
-        status.retain(|key, _| matches!(key.as_str(), "phase" | "replicas" | "readyReplicas" | "endpoint" | "version"));
+        status.retain(|key, _| {
+            matches!(key.as_str(), "phase" | "replicas" | "readyReplicas" | "endpoint" | "version")
+        });
     }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         spec.retain(|key, _| !matches!(key.as_str(), "clusterIP" | "clusterIPs" | "holderIdentity"));
@@ -151,7 +155,10 @@ async fn the_end_is_the_same(act: Act, expected_writes: std::ops::RangeInclusive
         if let Some(ended) = ended {
             deaths += 1;
             let differs = difference(&reference, &ended);
-            assert!(differs.is_empty(), "{act:?} ends differently when the operator dies with write {k}: {differs:#?}");
+            assert!(
+                differs.is_empty(),
+                "{act:?} ends differently when the operator dies with write {k}: {differs:#?}"
+            );
         }
     }
     assert!(expected_writes.contains(&deaths), "{act:?} took {deaths} writes");
@@ -176,7 +183,8 @@ fn difference(one: &Value, other: &Value) -> Vec<String> {
         (Value::Object(one), Value::Object(other)) => {
             let keys: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
             let parts = keys.into_iter().flat_map(|key| {
-                let (one, other) = (one.get(key).unwrap_or(&Value::Null), other.get(key).unwrap_or(&Value::Null));
+                let (one, other) =
+                    (one.get(key).unwrap_or(&Value::Null), other.get(key).unwrap_or(&Value::Null));
                 difference(one, other).into_iter().map(move |rest| format!("{key} > {rest}"))
             });
             parts.collect()

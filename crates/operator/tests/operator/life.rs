@@ -84,7 +84,12 @@ async fn leadership_moves_off_instances_that_go_and_their_volumes_stay() {
     let operator = world.operator().await;
     world.create("orders", json!({"replicas": 3})).await;
     world.reaches("orders", "Running", 3).await;
-    world.patch::<Lease>("orders-leader", json!({"metadata": {"annotations": {annotations::HANDOVER_TO: "orders-2"}}})).await;
+    world
+        .patch::<Lease>(
+            "orders-leader",
+            json!({"metadata": {"annotations": {annotations::HANDOVER_TO: "orders-2"}}}),
+        )
+        .await;
     until("orders-2 leads", DEADLINE, || async {
         let status = world.api::<Database>().get("orders").await.unwrap().status.unwrap();
         match status.primary.as_deref() {
@@ -97,7 +102,10 @@ async fn leadership_moves_off_instances_that_go_and_their_volumes_stay() {
     world.change("orders", json!({"replicas": 1})).await;
     let status = world.reaches("orders", "Running", 1).await;
     assert_eq!(status.primary.as_deref(), Some("orders-0"));
-    assert_eq!(world.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap().items.len(), 3);
+    assert_eq!(
+        world.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap().items.len(),
+        3
+    );
     operator.stop().await;
 }
 
@@ -111,7 +119,8 @@ async fn parameters_that_need_a_restart_are_rolled_out_without_a_new_pod() {
     world.change("orders", json!({"parameters": {"max_connections": "200"}})).await;
     until("both to have restarted", DEADLINE, || async {
         let found = world.api::<Pod>().list(&ListParams::default()).await.unwrap();
-        let done = |pod: &Pod| pod.annotations().get(annotations::REPORT).is_some_and(|it| it.contains("\"200\""));
+        let done =
+            |pod: &Pod| pod.annotations().get(annotations::REPORT).is_some_and(|it| it.contains("\"200\""));
         match found.items.iter().filter(|pod| done(pod)).count() {
             2 => Look::There(()),
             some => Look::NotYet(format!("{some}")),
@@ -177,10 +186,13 @@ async fn other_secrets_come_when_asked_for_and_are_those_that_agents_are_told_of
     let operator = world.operator().await;
     world.create("orders", json!({})).await;
     world.reaches("orders", "Running", 1).await;
-    let password = || async { world.api::<Secret>().get("orders-app").await.unwrap().data.unwrap()["password"].clone() };
+    let password =
+        || async { world.api::<Secret>().get("orders-app").await.unwrap().data.unwrap()["password"].clone() };
     let config = || async { world.api::<ConfigMap>().get("orders-config").await.unwrap().data };
     let before = (password().await, config().await);
-    world.patch::<Database>("orders", json!({"metadata": {"annotations": {annotations::ROTATE_SECRETS: "1"}}})).await;
+    world
+        .patch::<Database>("orders", json!({"metadata": {"annotations": {annotations::ROTATE_SECRETS: "1"}}}))
+        .await;
     until("another password", DEADLINE, || async {
         match (password().await, config().await) {
             (password, config) if password != before.0 && config != before.1 => Look::There(()),
@@ -194,7 +206,8 @@ async fn other_secrets_come_when_asked_for_and_are_those_that_agents_are_told_of
     operator.is_quiet().await;
     operator.stop().await;
     let operator = world.operator().await;
-    let report = json!({"role": "unknown", "reason": "SecretsDamaged", "problem": "the Secret orders-app is empty"});
+    let report =
+        json!({"role": "unknown", "reason": "SecretsDamaged", "problem": "the Secret orders-app is empty"});
     let report = json!({"metadata": {"annotations": {annotations::REPORT: report.to_string()}}});
     until("a password to be back", DEADLINE, || async {
         // The player of agents knows nothing of Secrets, and writes over it.
@@ -235,7 +248,12 @@ async fn a_deleted_database_leaves_its_volumes_and_a_new_one_of_its_name_asks_fi
     let said = is_said(&world, "orders", "Ready", "VolumesFound").await;
     assert!(said.contains("data-orders-0"), "{said}");
     assert_eq!(world.api::<StatefulSet>().get_opt("orders").await.unwrap(), None);
-    world.patch::<Database>("orders", json!({"metadata": {"annotations": {annotations::ADOPT_VOLUMES: "yes"}}})).await;
+    world
+        .patch::<Database>(
+            "orders",
+            json!({"metadata": {"annotations": {annotations::ADOPT_VOLUMES: "yes"}}}),
+        )
+        .await;
     world.reaches("orders", "Running", 1).await;
     let claim = world.api::<PersistentVolumeClaim>().get("data-orders-0").await.unwrap();
     assert_eq!(claim.labels().get(labels::DATABASE_UID), second.uid().as_ref());

@@ -21,7 +21,10 @@ async fn many_databases_take_few_requests_each() {
     let databases = world.api::<Database>();
     until("all are being created", DEADLINE, || async {
         let found = databases.list(&ListParams::default()).await.unwrap().items;
-        let done = found.iter().filter(|one| one.status.as_ref().is_some_and(|status| status.phase.is_some())).count();
+        let done = found
+            .iter()
+            .filter(|one| one.status.as_ref().is_some_and(|status| status.phase.is_some()))
+            .count();
         match done {
             MANY => Look::There(()),
             some => Look::NotYet(format!("{some}")),

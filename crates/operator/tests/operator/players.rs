@@ -56,8 +56,10 @@ impl Players {
         }
         let pods = self.pods.list(&Default::default()).await?.items;
         for set in &sets {
-            let own: Vec<&Pod> =
-                pods.iter().filter(|pod| pod.labels().get(labels::DATABASE) == Some(&set.name_any())).collect();
+            let own: Vec<&Pod> = pods
+                .iter()
+                .filter(|pod| pod.labels().get(labels::DATABASE) == Some(&set.name_any()))
+                .collect();
             if set.metadata.deletion_timestamp.is_some() {
                 let finalizers = json!({"metadata": {"finalizers": null}});
                 self.sets.patch(&set.name_any(), &PatchParams::default(), &Patch::Merge(finalizers)).await?;
@@ -101,7 +103,9 @@ impl Players {
 
     async fn agents(&mut self, name: &str, pods: &[&Pod]) -> Played {
         let Some(config) = self.configs.get_opt(&Names(name).config()).await? else { return Ok(()) };
-        let Some(settings) = config.data.and_then(|mut data| data.remove(SETTINGS_KEY)) else { return Ok(()) };
+        let Some(settings) = config.data.and_then(|mut data| data.remove(SETTINGS_KEY)) else {
+            return Ok(());
+        };
         let (leader, epoch) = self.elect(name, pods).await?;
         for pod in pods {
             let bad = pod.spec.as_ref().unwrap().containers[0].image.as_deref() == Some(BAD_IMAGE);
@@ -125,11 +129,13 @@ impl Players {
                 .and_then(|known| serde_json::from_str(&known).ok())
                 .unwrap_or_default();
             // A new value of this one waits for a restart.
-            let wants = serde_json::from_str::<Value>(&settings).unwrap()["parameters"]["max_connections"].clone();
+            let wants =
+                serde_json::from_str::<Value>(&settings).unwrap()["parameters"]["max_connections"].clone();
             let told = annotation(annotations::RESTART);
             let restarted = told.as_deref() == Some(&fingerprint(&settings));
             report["restarted"] = json!(told);
-            report["running"] = if restarted || known.is_null() { wants.clone() } else { known["running"].clone() };
+            report["running"] =
+                if restarted || known.is_null() { wants.clone() } else { known["running"].clone() };
             report["pendingRestart"] = json!(report["running"] != wants);
             if report != known {
                 let patch = json!({"metadata": {"annotations": {annotations::REPORT: report.to_string()}}});
@@ -154,7 +160,8 @@ impl Players {
     async fn elect(&mut self, name: &str, pods: &[&Pod]) -> Result<(String, u64), kube::Error> {
         let lease = Names(name).lease();
         let found = self.leases.get_opt(&lease).await?;
-        let asked = found.as_ref().and_then(|lease| lease.annotations().get(annotations::HANDOVER_TO).cloned());
+        let asked =
+            found.as_ref().and_then(|lease| lease.annotations().get(annotations::HANDOVER_TO).cloned());
         let (leader, epoch) = self.leaders.get(name).cloned().unwrap_or_default();
         let there = |name: &str| pods.iter().any(|pod| pod.name_any() == name);
         let best = pods.iter().map(|pod| pod.name_any()).min().unwrap_or_default();

@@ -136,7 +136,9 @@ impl World {
     pub async fn patch<K>(&self, name: &str, patch: Value)
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
-            + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+            + Clone
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug,
     {
         self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
@@ -149,11 +151,17 @@ impl World {
     pub async fn reaches(&self, name: &str, phase: &str, serving: i32) -> DatabaseStatus {
         let databases = self.api::<Database>();
         until(&format!("{name} is {phase} with {serving}"), DEADLINE, || async {
-            let Ok(Some(database)) = databases.get_opt(name).await else { return Look::NotYet("none".into()) };
+            let Ok(Some(database)) = databases.get_opt(name).await else {
+                return Look::NotYet("none".into());
+            };
             let status = database.status.unwrap_or_default();
             let told = status.phase.as_ref().map(|phase| phase.as_str().to_owned()).unwrap_or_default();
             let newest = status.observed_generation == database.metadata.generation;
-            if newest && told == phase && status.ready_replicas == Some(serving) && status.replicas == Some(serving) {
+            if newest
+                && told == phase
+                && status.ready_replicas == Some(serving)
+                && status.replicas == Some(serving)
+            {
                 Look::There(status)
             } else {
                 Look::NotYet(format!("{status:?}"))
@@ -189,7 +197,8 @@ impl World {
         Api::<Namespace>::all(self.client.clone()).create(&PostParams::default(), &object).await.unwrap();
         let metrics = Metrics::new("test");
         let client = with_config(self.config.clone(), DEADLINES, &metrics).unwrap();
-        let writes = Arc::new(Writes { left: AtomicUsize::new(with), made: AtomicUsize::new(0), dead: Notify::new() });
+        let writes =
+            Arc::new(Writes { left: AtomicUsize::new(with), made: AtomicUsize::new(0), dead: Notify::new() });
         let client = mortal(client, writes.clone());
         let options = Options {
             agent_image: "keelson:test".to_owned(),
@@ -273,7 +282,9 @@ impl Operator {
     pub fn requests(&self) -> f64 {
         let text = self.metrics.render();
         let lines = text.lines().filter(|line| {
-            line.starts_with("test_api_requests_total") && !line.contains("verb=\"watch\"") && !line.contains("verb=\"list\"")
+            line.starts_with("test_api_requests_total")
+                && !line.contains("verb=\"watch\"")
+                && !line.contains("verb=\"list\"")
         });
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }
