@@ -26,8 +26,8 @@ use crate::environment::{Environment, EnvironmentError};
 use crate::lease::{self, Leases};
 use crate::peers::{self, PeersError};
 use crate::report::{label, stepped, tell};
-use crate::settings::{self, Known};
 use crate::routing;
+use crate::settings::{self, Known};
 
 /// Why an agent can't run at all.
 #[derive(Debug, Error)]
@@ -66,7 +66,11 @@ pub async fn run() -> Result<(), AgentError> {
     let here = Environment::read(|name| std::env::var(name).ok())?;
     let metrics = Metrics::new("keelson_agent");
     metrics.build(env!("CARGO_PKG_VERSION"));
-    let deadlines = Deadlines { connect: Duration::from_secs(1), request: Duration::from_secs(3), ..Deadlines::default() };
+    let deadlines = Deadlines {
+        connect: Duration::from_secs(1),
+        request: Duration::from_secs(3),
+        ..Deadlines::default()
+    };
     let client = client::connect(deadlines, &metrics).await?;
     tokio::spawn(reap::reap_forever());
     let health = Health::new();
@@ -81,7 +85,12 @@ pub async fn run() -> Result<(), AgentError> {
     let (target, targets) = watch::channel(Target::Wait);
     let facts = Driver::start(here.clone(), engine, targets, wanted.clone()).await?;
     let (report, reports) = watch::channel(Report::default());
-    tokio::spawn(serve::serve(listen(ports::AGENT).await?, Some(peers::tls()?), peers::page(reports.clone()), std::future::pending()));
+    tokio::spawn(serve::serve(
+        listen(ports::AGENT).await?,
+        Some(peers::tls()?),
+        peers::page(reports.clone()),
+        std::future::pending(),
+    ));
     tokio::spawn(tell_all(client.clone(), here.clone(), reports.clone(), known.clone()));
     let shown = reports.clone();
     health.ready("database", move || readiness(&shown.borrow()));
@@ -359,14 +368,16 @@ impl Agent {
         let facts = self.facts.borrow();
         let leads = machine.leads(now);
         let status = facts.status.as_ref();
-        let primary = facts.instance.running == Running::Primary && status.is_some_and(|status| !status.in_recovery);
+        let primary =
+            facts.instance.running == Running::Primary && status.is_some_and(|status| !status.in_recovery);
         let role = match facts.instance.running {
             _ if facts.joining => Role::Joining,
             Running::Primary if leads && primary => Role::Primary,
             Running::Replica => Role::Replica,
             _ => Role::Unknown,
         };
-        let behind = status.and_then(|status| Some(status.receiver.as_ref()?.latest_end?.since(status.position())));
+        let behind =
+            status.and_then(|status| Some(status.receiver.as_ref()?.latest_end?.since(status.position())));
         let (leader, epoch) = machine.leader().unwrap_or_default();
         let damage = self.credentials.borrow().as_ref().err().cloned();
         let damage = damage.map(|damage| (reasons::SECRETS_DAMAGED.to_owned(), damage));

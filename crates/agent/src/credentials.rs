@@ -52,7 +52,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_and_what_is_there_is_not() {
-        let folder = std::env::temp_dir().join(format!("keelson-credentials-{}", std::process::id())).join("app");
+        let folder =
+            std::env::temp_dir().join(format!("keelson-credentials-{}", std::process::id())).join("app");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("username"), "app").unwrap();
         assert_eq!(account(&folder).unwrap_err(), "the Secret for app has no password");

@@ -199,9 +199,7 @@ impl Driver {
         let upstream = self.upstream(of);
         let mut target = self.target.clone();
         let wanted = target.borrow_and_update().clone();
-        let other = async {
-            while target.changed().await.is_ok() && *target.borrow() == wanted {}
-        };
+        let other = async { while target.changed().await.is_ok() && *target.borrow() == wanted {} };
         tokio::select! {
             copied = self.engine.clone_from(&upstream, &|_| {}) => copied,
             () = other => Ok(()),
@@ -230,7 +228,8 @@ impl Driver {
             Acting::Not => None,
             _ => self.engine.status(PATIENCE).await.ok(),
         };
-        let primary = self.acting == Acting::Primary && status.as_ref().is_some_and(|status| !status.in_recovery);
+        let primary =
+            self.acting == Acting::Primary && status.as_ref().is_some_and(|status| !status.in_recovery);
         let alive = primary && self.engine.heartbeat(PATIENCE).await.is_ok();
         if primary && let Err(error) = self.keep().await {
             self.facts.send_modify(|facts| facts.trouble = Some((reason(&error), error.to_string())));
@@ -269,7 +268,8 @@ impl Driver {
         self.engine.set_password(&superuser.name, &superuser.password).await?;
         self.engine.ensure_app(&app.name, &wanted.instance.app.database, &app.password).await?;
         let others = (0..wanted.instance.replicas).map(|ordinal| format!("{}-{ordinal}", self.here.database));
-        let slots: BTreeSet<String> = others.filter(|name| *name != self.here.pod).map(|name| slot_name(&name)).collect();
+        let slots: BTreeSet<String> =
+            others.filter(|name| *name != self.here.pod).map(|name| slot_name(&name)).collect();
         self.engine.ensure_slots(&slots).await?;
         self.kept = Some(keep);
         Ok(())

@@ -59,7 +59,8 @@ impl Leases {
         let sent = Instant::now();
         let written = match replaces {
             Some(version) => {
-                let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+                let params =
+                    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
                 let patch = Patch::Merge(patch(draft, &version, ttl));
                 self.api.patch(&self.name, &params, &patch).await?
             }
@@ -138,7 +139,8 @@ pub fn read(lease: LeaseObject) -> Lease {
     let length = spec.lease_duration_seconds.unwrap_or(LENGTH).max(1).unsigned_abs();
     Lease {
         version: lease.metadata.resource_version.unwrap_or_default(),
-        holder: holder.map(|holder| holder.parse().unwrap_or_else(|never: std::convert::Infallible| match never {})),
+        holder: holder
+            .map(|holder| holder.parse().unwrap_or_else(|never: std::convert::Infallible| match never {})),
         ttl: Duration::from_secs(length.into()),
         epoch: note(annotations::EPOCH).and_then(|epoch| epoch.parse().ok()).unwrap_or_default(),
         system: note(annotations::SYSTEM_ID),
@@ -180,7 +182,8 @@ mod tests {
     fn a_release_names_nobody_and_takes_the_wish_away() {
         let draft = Draft { holder: None, epoch: 7, system: None, successor: None };
         let mut object = patch(&draft, "5", Duration::from_secs(5));
-        let wish = object["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::HANDOVER_TO);
+        let wish =
+            object["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::HANDOVER_TO);
         assert_eq!(wish, Some(Value::Null));
         assert!(object["metadata"]["annotations"].get(annotations::SYSTEM_ID).is_none(), "never taken away");
         assert_eq!(read(serde_json::from_value(object).unwrap()).holder, None);

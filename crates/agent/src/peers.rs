@@ -34,7 +34,9 @@ pub enum PeersError {
 /// Whoever has no certificate that this database's authority has signed is not answered.
 pub fn tls() -> Result<Arc<ServerConfig>, PeersError> {
     let folder = Path::new(paths::TLS);
-    let file = |file: &'static str| move |why: rustls::pki_types::pem::Error| PeersError::File { file, why: why.to_string() };
+    let file = |file: &'static str| {
+        move |why: rustls::pki_types::pem::Error| PeersError::File { file, why: why.to_string() }
+    };
     let read = |name: &'static str| {
         let found = CertificateDer::pem_file_iter(folder.join(name)).map_err(file(name))?;
         found.collect::<Result<Vec<_>, _>>().map_err(file(name))

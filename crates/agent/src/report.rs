@@ -11,7 +11,12 @@ use crate::FIELD_MANAGER;
 use crate::environment::Environment;
 
 /// Tells, on the pod.
-pub async fn tell(client: &Client, here: &Environment, report: &Report, label: &str) -> Result<(), kube::Error> {
+pub async fn tell(
+    client: &Client,
+    here: &Environment,
+    report: &Report,
+    label: &str,
+) -> Result<(), kube::Error> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &here.namespace);
     let text = serde_json::to_string(report).map_err(kube::Error::SerdeError)?;
     let patch = Patch::Merge(json!({
@@ -51,7 +56,10 @@ mod tests {
 
     #[test]
     fn a_lag_is_told_in_few_steps() {
-        assert_eq!((stepped(0), stepped(1_000_000), stepped(5 << 20), stepped(8 << 20)), (0, 0, 4 << 20, 8 << 20));
+        assert_eq!(
+            (stepped(0), stepped(1_000_000), stepped(5 << 20), stepped(8 << 20)),
+            (0, 0, 4 << 20, 8 << 20)
+        );
         let steps: std::collections::BTreeSet<i64> = (0..1000u64).map(|mib| stepped(mib << 20)).collect();
         assert!(steps.len() <= 12, "{steps:?}");
     }

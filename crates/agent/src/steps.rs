@@ -112,7 +112,11 @@ mod tests {
     fn a_replica_copies_starts_and_changes_whom_it_follows() {
         assert_eq!(next(&replica(), &Data::Absent, &Acting::Not), Step::Clone("orders-1".into()));
         let started = Step::StartReplica(Some("orders-1".into()));
-        assert_eq!(next(&replica(), &present(false), &Acting::Not), started, "also after it has been primary");
+        assert_eq!(
+            next(&replica(), &present(false), &Acting::Not),
+            started,
+            "also after it has been primary"
+        );
         let other = Acting::Replica(Some("orders-0".into()));
         assert_eq!(next(&replica(), &present(true), &other), Step::Follow("orders-1".into()));
         let same = Acting::Replica(Some("orders-1".into()));
@@ -134,6 +138,9 @@ mod tests {
             *system = "8".into();
         }
         let step = next(&other, &present(true), &Acting::Not);
-        assert!(matches!(&step, Step::Trouble(why) if why.contains("system identifier 7, and not 8")), "{step:?}");
+        assert!(
+            matches!(&step, Step::Trouble(why) if why.contains("system identifier 7, and not 8")),
+            "{step:?}"
+        );
     }
 }
