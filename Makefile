@@ -5,8 +5,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 # Where cargo puts programs for this machine (see .cargo/config.toml).
-BIN = target/$(shell rustc -vV | sed -n 's/^host: //p')/debug
-TESTBED = $(BIN)/testbed
+BUILT = target/$(shell rustc -vV | sed -n 's/^host: //p')
+TESTBED = $(BUILT)/debug/testbed
 # CLUSTER=current runs what needs only a kubeconfig on the cluster that kubectl talks to.
 export CLUSTER ?= testbed
 
@@ -17,6 +17,14 @@ help: ## Show this list
 .PHONY: demo
 demo: $(if $(filter current,$(CLUSTER)),,cluster) ## Show it at work, from nothing: a cluster, pods, a node that crashes
 	@scripts/demo $(TESTBED)
+
+.PHONY: install
+install: $(if $(filter current,$(CLUSTER)),,cluster program) ## Install Keelson on the testbed, or with CLUSTER=current IMAGE=name:tag on yours
+	@scripts/install $(TESTBED) $(BUILT)/release/keelson
+
+.PHONY: program
+program: tools ## Build the program that goes into the operator's image (see Containerfile)
+	cargo build --locked --release --package keelson
 
 .PHONY: test
 test: lint ## Check everything, on a real cluster that is started and removed for it
@@ -43,7 +51,7 @@ bench: tools ## Measure the kit beside Go's controller-runtime (OBJECTS=n, RUNS=
 		$(if $(OBJECTS),--objects $(OBJECTS)) $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: generate
-generate: tools ## Write what is generated from the types: definitions, admission rules, roles, field reference
+generate: tools ## Write what is generated from the types: definitions, admission rules, roles, chart, field reference
 	cargo run --locked --package keelson-operator --example generate
 
 .PHONY: format

@@ -4,14 +4,13 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use keelson_api::convert::{ApiVersion, convert};
 use keelson_api::crds::{CONVERT_PATH, SERVICE};
 use keelson_api::{GROUP, admission, policy};
 use keelson_kit::certificates::{Keeper, Target};
 use keelson_kit::telemetry::{self, Metrics};
 use keelson_kit::webhook::Webhooks;
-use keelson_kit::{Manager, admin, client, serve};
+use keelson_kit::{Manager, client, serve};
 use kube::Client;
 use thiserror::Error;
 
@@ -89,46 +88,34 @@ pub async fn run(options: Options, stop: impl Future<Output = ()> + Send) -> Res
     let client = client::connect(Default::default(), &metrics).await?;
     let namespace = options.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let root = Root::open(client.clone(), &namespace).await?;
-    let manager = manager(client.clone(), metrics.clone(), root, &options);
-
-    let stop = stop.shared();
-    let (shown, asked) = (listen(options.metrics_port).await?, listen(options.health_port).await?);
-    let health = manager.health();
-    let served = async {
-        match options.webhook_port {
-            Some(port) => webhooks(client, &namespace, port, &health, stop.clone()).await,
-            None => Ok(()),
-        }
-    };
-    let shown = admin::serve(shown, asked, metrics, health.clone(), stop.clone());
-    let (served, (), ()) = tokio::join!(served, shown, manager.run(stop.clone()));
+    let mut manager = manager(client.clone(), metrics, root, &options)
+        .show(listen(options.metrics_port).await?, listen(options.health_port).await?);
+    if let Some(port) = options.webhook_port {
+        let keeper = keeper(client, &namespace);
+        manager = manager
+            .answer(listen(port).await?, keeper, webhooks())
+            .map_err(|error| RunError::Tls(error.to_string()))?;
+    }
+    manager.run(stop).await;
     telemetry.shutdown().await;
-    served
+    Ok(())
 }
 
 async fn listen(port: u16) -> Result<tokio::net::TcpListener, RunError> {
     serve::listen(port).await.map_err(|source| RunError::Listen { port, source })
 }
 
-/// Serves conversion and admission, whether this process leads or not.
-async fn webhooks(
-    client: Client,
-    namespace: &str,
-    port: u16,
-    health: &keelson_kit::health::Health,
-    stop: impl Future<Output = ()> + Clone,
-) -> Result<(), RunError> {
-    let webhooks = Webhooks::new()
+/// Conversion and admission.
+fn webhooks() -> Webhooks {
+    Webhooks::new()
         .convert(CONVERT_PATH, |object, desired| convert(object, ApiVersion::of(desired)?))
-        .validate(admission::VALIDATE_PATH, admission::objections);
-    let keeper = Keeper::new(client, namespace, WEBHOOK_SECRET)
+        .validate(admission::VALIDATE_PATH, admission::objections)
+}
+
+/// The certificates of the webhooks, and who is to trust them.
+fn keeper(client: Client, namespace: &str) -> Keeper {
+    Keeper::new(client, namespace, WEBHOOK_SECRET)
         .names([format!("{SERVICE}.{namespace}.svc")])
         .target(Target::Definition(DEFINITION.to_owned()))
-        .target(Target::Validating(policy::NAME.to_owned()));
-    let certificates = keeper.certificates();
-    let tls = certificates.tls().map_err(|error| RunError::Tls(error.to_string()))?;
-    let listener = listen(port).await?;
-    health.ready("webhook certificates", move || certificates.valid());
-    tokio::join!(keeper.run(stop.clone()), serve::serve(listener, Some(tls), webhooks.handler(), stop));
-    Ok(())
+        .target(Target::Validating(policy::NAME.to_owned()))
 }

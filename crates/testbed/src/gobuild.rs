@@ -9,8 +9,6 @@ use crate::layout::{Cache, sha256};
 use crate::progress::Progress;
 use crate::shell::{run, run_command};
 
-const VERSION_PACKAGE: &str = "k8s.io/component-base/version";
-
 /// One Go module and the programs that come out of it.
 struct Module<'a> {
     /// What it is called in the cache.
@@ -22,20 +20,33 @@ struct Module<'a> {
     /// Package to build, and the program's name.
     programs: &'a [(&'a str, &'a str)],
     tags: &'a str,
-    /// Whether `k8s.io/component-base` wants to be told its version.
-    kubernetes: bool,
+    /// What the linker tells variables of packages: versions, mostly.
+    variables: &'a [(&'a str, &'a str)],
 }
 
-const KUBERNETES_VERSION: &str = "1.36.3";
+const KUBERNETES_VERSION: &[(&str, &str)] = &[
+    ("k8s.io/component-base/version.gitVersion", "v1.36.3"),
+    ("k8s.io/component-base/version.gitMajor", "1"),
+    ("k8s.io/component-base/version.gitMinor", "36"),
+];
 
-const MODULES: [Module<'static>; 4] = [
+/// Its own, and that of the Kubernetes that it takes for granted where it has no cluster to ask.
+const HELM_VERSION: &[(&str, &str)] = &[
+    ("helm.sh/helm/v3/internal/version.version", "v3.22.0"),
+    ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor", "1"),
+    ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", "36"),
+    ("helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor", "1"),
+    ("helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor", "36"),
+];
+
+const MODULES: [Module<'static>; 5] = [
     Module {
         name: "kubernetes",
         folder: "kubernetes",
         title: "building Kubernetes and etcd",
         programs: &[(".", "kubernetes"), ("k8s.io/kubernetes/cmd/kubectl", "kubectl")],
         tags: "",
-        kubernetes: true,
+        variables: KUBERNETES_VERSION,
     },
     Module {
         name: "containerd",
@@ -47,7 +58,7 @@ const MODULES: [Module<'static>; 4] = [
             ("github.com/containerd/containerd/v2/cmd/ctr", "ctr"),
         ],
         tags: "no_btrfs,no_zfs,no_devmapper",
-        kubernetes: false,
+        variables: &[],
     },
     Module {
         name: "coredns",
@@ -55,7 +66,7 @@ const MODULES: [Module<'static>; 4] = [
         title: "building CoreDNS",
         programs: &[(".", "coredns")],
         tags: "",
-        kubernetes: false,
+        variables: &[],
     },
     Module {
         name: "versitygw",
@@ -63,9 +74,24 @@ const MODULES: [Module<'static>; 4] = [
         title: "building the S3 server",
         programs: &[("github.com/versity/versitygw/cmd/versitygw", "versitygw")],
         tags: "",
-        kubernetes: false,
+        variables: &[],
+    },
+    Module {
+        name: "helm",
+        folder: "helm",
+        title: "building Helm",
+        programs: &[("helm.sh/helm/v3/cmd/helm", "helm")],
+        tags: "",
+        variables: HELM_VERSION,
     },
 ];
+
+/// Builds Helm, if it is not in the cache yet, and says where it is.
+pub fn helm() -> Result<PathBuf> {
+    let cache = Cache::open()?;
+    let progress = Progress::new(&cache);
+    Ok(Programs::build_modules(&cache, &progress, &MODULES[4..])?.find("helm"))
+}
 
 /// Builds one program from a package of the Go module in `folder`, if it is not in the cache yet, and says
 /// where it is. `title` is what the person reads meanwhile.
@@ -77,7 +103,7 @@ pub fn build_go(title: &str, folder: &Path, package: &str, program: &str) -> Res
         title,
         programs: &[(package, program)],
         tags: "",
-        kubernetes: false,
+        variables: &[],
     };
     let cache = Cache::open()?;
     let progress = Progress::new(&cache);
@@ -148,15 +174,8 @@ impl Module<'_> {
     }
 
     fn linker_flags(&self) -> String {
-        if !self.kubernetes {
-            return "-s -w".to_owned();
-        }
-        let mut parts = KUBERNETES_VERSION.split('.');
-        let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        format!(
-            "-s -w -X {VERSION_PACKAGE}.gitVersion=v{KUBERNETES_VERSION} \
-             -X {VERSION_PACKAGE}.gitMajor={major} -X {VERSION_PACKAGE}.gitMinor={minor}"
-        )
+        let told = self.variables.iter().map(|(variable, value)| format!(" -X {variable}={value}"));
+        format!("-s -w{}", told.collect::<String>())
     }
 
     fn build_into(&self, folder: &Path) -> Result<()> {

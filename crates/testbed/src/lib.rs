@@ -8,6 +8,7 @@
 //! - [`Fault`] lists what can be made to go wrong; [`Cluster::inject`] and [`Cluster::heal`] do it.
 //! - [`ControlPlane::start`] gives a test an API server without nodes, in seconds.
 //! - [`build_go`] builds a program from a Go module, once for all checkouts.
+//! - [`helm`] is the real Helm.
 //! - [`rootfs`] gives a test the file system of a database image.
 //! - [`until`] waits for a condition with a deadline.
 //!
@@ -46,7 +47,7 @@ pub use cluster::Cluster;
 pub use control_plane::{Audited, ControlPlane};
 pub use error::{Error, Result};
 pub use fault::{Fault, HubComponent, Volume, heal_all};
-pub use gobuild::build_go;
+pub use gobuild::{build_go, helm};
 pub use image::{Image, Settings};
 pub use layout::Layout;
 pub use network::Node;

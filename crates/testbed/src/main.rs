@@ -257,7 +257,7 @@ async fn up(layout: &Layout, nodes: Option<u8>) -> Result<()> {
         eprintln!("still in force: {fault} (`testbed heal all` undoes it)");
     }
     println!("export KUBECONFIG={}", layout.kubeconfig().display());
-    println!("export PATH={}:$PATH    # for kubectl", layout.root().join("bin").display());
+    println!("export PATH={}:$PATH    # for kubectl and helm", layout.root().join("bin").display());
     Ok(())
 }
 

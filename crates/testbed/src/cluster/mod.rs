@@ -110,15 +110,25 @@ impl Cluster {
 
     /// A `kubectl` that talks to this cluster.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        self.run("kubectl", arguments)
+    }
+
+    /// A `helm` that talks to this cluster.
+    pub fn helm(&self, arguments: &[&str]) -> Result<String> {
+        self.run("helm", arguments)
+    }
+
+    /// A program from the cluster's own folder, else from the `PATH`.
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         // Some of its commands would wait for ever.
         let mut command = Command::new("timeout");
         command.arg("300");
         match &self.testbed {
             Some(layout) => {
-                command.arg(layout.root().join("bin/kubectl")).env("KUBECONFIG", layout.kubeconfig());
+                command.arg(layout.root().join("bin").join(program)).env("KUBECONFIG", layout.kubeconfig());
             }
             None => {
-                command.arg("kubectl");
+                command.arg(program);
             }
         }
         command.args(arguments);

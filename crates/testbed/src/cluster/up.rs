@@ -78,8 +78,10 @@ pub(super) async fn start(layout: &Layout, programs: &Programs, made: &Made) -> 
     fs::create_dir_all(root.join("bin")).during("creating", root)?;
     let program = own_program()?;
     fs::copy(&program, layout.program()).during("copying", &program)?;
-    let kubectl = root.join("bin/kubectl");
-    std::os::unix::fs::symlink(programs.find("kubectl"), &kubectl).during("linking", &kubectl)?;
+    for name in ["kubectl", "helm"] {
+        let link = root.join("bin").join(name);
+        std::os::unix::fs::symlink(programs.find(name), &link).during("linking", &link)?;
+    }
 
     let pki = Pki::create(&layout.pki())?;
     pki.sign_api_server(&[API, API_SERVICE, Ipv4Addr::LOCALHOST])?;

@@ -1,5 +1,9 @@
 //! Writes what is made from the types: the definitions under `deploy/crds`, policy and webhook under
-//! `deploy/admission`, roles under `deploy/rbac`, and the field reference `docs/api.md`. `tests/generated.rs` fails when they are stale.
+//! `deploy/admission`, roles under `deploy/rbac`, the same as parts of the chart, the plain `deploy/install.yaml`
+//! that Helm makes of the chart, and the field reference `docs/api.md`. `tests/generated.rs` fails when they are
+//! stale.
+
+pub mod chart;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -32,6 +36,7 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, Box<dyn Error>> {
     cluster_roles.extend(rights::of_people());
     files.push(("deploy/rbac/namespace.yaml".into(), documents(&cluster_roles, &roles)?));
     files.push(("docs/api.md".into(), reference::markdown(&crds, &policy)?));
+    files.extend(chart::files()?);
     Ok(files)
 }
 
@@ -66,5 +71,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         write(&root().join(&path), &text)?;
         println!("{}", path.display());
     }
+    let install = chart::install(&testbed::helm()?, &root())?;
+    write(&root().join(chart::INSTALL), &install)?;
+    println!("{}", chart::INSTALL);
     Ok(())
 }
