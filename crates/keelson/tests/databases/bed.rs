@@ -189,7 +189,8 @@ impl Bed {
     pub async fn says(&self, pod: &str, database: &str, sql: &str, expected: &str) {
         let psql = ["psql", "-XAtq", "-U", "postgres", "-d", database, "-c", sql];
         let command = [&["-n", &self.namespace, "exec", pod, "-c", "database", "--"], &psql[..]].concat();
-        let said = until(&format!("{pod} to answer {expected} to {sql}"), LONG, || async {
+        let what = format!("{pod} to answer {expected} to {sql}");
+        let said = until(&what, LONG, || async {
             match self.cluster.kubectl(&command) {
                 Ok(said) if said.trim() == expected => Look::There(()),
                 Ok(said) => Look::NotYet(said),
@@ -217,64 +218,22 @@ pub fn primary(database: &Database) -> String {
     database.status.as_ref().and_then(|status| status.primary.clone()).unwrap_or_default()
 }
 
-/// Puts the operator on the cluster, from what is generated for one.
+/// Puts the operator on the cluster, as people do.
 async fn install(cluster: &Cluster) {
-    let scratch = cluster.testbed().unwrap().root().join("image");
+    let scratch = cluster.testbed().unwrap().root().join("image-databases");
     let program = Path::new(env!("CARGO_BIN_EXE_keelson"));
-    let image = Image::of_programs("keelson:test", &[("/keelson", program)], &scratch).unwrap();
+    let image = Image::of_programs("keelson:databases-test", &[("/keelson", program)], &scratch).unwrap();
     cluster.load_image(&image).unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folder = |name: &str| root.join("deploy").join(name).display().to_string();
-    let apply = ["apply", "--server-side", "--force-conflicts"];
-    cluster.kubectl(&[&apply[..], &["-f", &folder("crds")]].concat()).unwrap();
-    let _ = cluster.kubectl(&["create", "namespace", "keelson-system"]);
-    let rest = [folder("rbac/cluster.yaml"), folder("admission"), scratch.join("operator.json").display().to_string()];
-    std::fs::write(&rest[2], operator().to_string()).unwrap();
-    for file in &rest {
-        cluster.kubectl(&[&apply[..], &["-f", file]].concat()).unwrap();
-    }
-    let wait = ["-n", "keelson-system", "rollout", "status", "deployment/keelson", "--timeout=120s"];
-    cluster.kubectl(&wait).unwrap();
-}
-
-fn operator() -> Value {
-    let named = |name: &str| json!({ "name": name, "namespace": "keelson-system" });
-    let account = json!([{ "kind": "ServiceAccount", "name": "keelson", "namespace": "keelson-system" }]);
-    let binding = |kind: &str, role_kind: &str, name: &str| {
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": named(name),
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": name },
-            "subjects": account
-        })
-    };
-    let field = |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
-    json!({ "apiVersion": "v1", "kind": "List", "items": [
-        { "apiVersion": "v1", "kind": "ServiceAccount", "metadata": named("keelson") },
-        binding("ClusterRoleBinding", "ClusterRole", "keelson"),
-        binding("ClusterRoleBinding", "ClusterRole", "keelson-webhooks"),
-        binding("RoleBinding", "Role", "keelson"),
-        {
-            "apiVersion": "v1", "kind": "Service", "metadata": named("keelson-webhook"),
-            "spec": { "selector": { "app": "keelson" }, "ports": [{ "port": 443, "targetPort": 9443 }] }
-        },
-        {
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": named("keelson"),
-            "spec": {
-                "replicas": 2,
-                "selector": { "matchLabels": { "app": "keelson" } },
-                "template": {
-                    "metadata": { "labels": { "app": "keelson" } },
-                    "spec": { "serviceAccountName": "keelson", "containers": [{
-                        "name": "operator", "image": "keelson:test", "imagePullPolicy": "Never",
-                        "command": ["/keelson", "operator"],
-                        "env": [
-                            { "name": "KEELSON_IMAGE", "value": "keelson:test" },
-                            field("POD_NAMESPACE", "metadata.namespace"), field("POD_NAME", "metadata.name")
-                        ],
-                        "readinessProbe": { "httpGet": { "path": "/readyz", "port": 8081 }, "periodSeconds": 2 }
-                    }]}
-                }
-            }
-        }
-    ]})
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/keelson").display().to_string();
+    let words =
+        ["upgrade", "--install", "keelson", &chart, "--namespace", "keelson-system", "--create-namespace"];
+    let values = [
+        "image.repository=keelson",
+        "image.tag=databases-test",
+        // What is tried here was built without optimisation.
+        "resources.limits.cpu=1",
+    ];
+    let set = values.iter().flat_map(|value| ["--set", value]);
+    let words: Vec<&str> = words.into_iter().chain(["--wait", "--timeout", "180s"]).chain(set).collect();
+    cluster.helm(&words).unwrap();
 }

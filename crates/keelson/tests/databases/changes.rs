@@ -43,7 +43,8 @@ async fn settings_are_reloaded_or_rolled_out_and_bad_ones_are_refused_in_words()
     bed.patch(json!({"spec": {"parameters": {"work_mem": "plenty"}}})).await;
     let database = bed
         .until("it to say which is refused", LONG, |database| {
-            condition(database, "Degraded").is_some_and(|(holds, reason, _)| holds && reason == "ParameterRefused")
+            condition(database, "Degraded")
+                .is_some_and(|(holds, reason, _)| holds && reason == "ParameterRefused")
         })
         .await;
     let (_, _, message) = condition(&database, "Degraded").unwrap();

@@ -58,7 +58,8 @@ async fn volumes_stay_and_are_taken_again_only_when_somebody_says_so() {
     bed.create(json!({"storage": "1Gi"})).await;
     let waiting = bed
         .until("it to say that there are old volumes", MINUTE, |database| {
-            condition(database, "Ready").is_some_and(|(ready, _, message)| !ready && message.contains("adopt-volumes"))
+            condition(database, "Ready")
+                .is_some_and(|(ready, _, message)| !ready && message.contains("adopt-volumes"))
         })
         .await;
     let phase = waiting.status.unwrap_or_default().phase.map(|phase| phase.to_string());
