@@ -41,7 +41,8 @@ impl Act {
     }
 }
 
-async fn rolled_out(world: &World) {
+/// Both instances are new ones, and all is well.
+pub async fn rolled_out(world: &World) {
     let pods = world.api::<k8s_openapi::api::core::v1::Pod>();
     testbed::until("all pods have the new image", crate::world::DEADLINE, || async {
         let found = pods.list(&ListParams::default()).await.unwrap().items;

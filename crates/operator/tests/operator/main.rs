@@ -6,4 +6,5 @@ mod crashes;
 mod life;
 mod numbers;
 mod players;
+mod rights;
 mod world;

@@ -198,12 +198,25 @@ impl World {
     /// Runs an operator whose world ends with its n-th write: that one is made, but no answer comes.
     /// It leads at once, whoever led before.
     pub async fn operator_that_dies(&self, with: usize) -> Operator {
+        let own = self.namespace_for_an_operator().await;
+        self.operator_as(None, with, own).await
+    }
+
+    /// Where an operator lives.
+    pub async fn namespace_for_an_operator(&self) -> String {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let own = format!("{}-op-{}", self.namespace, NUMBER.fetch_add(1, Ordering::SeqCst));
         let object = serde_json::from_value(json!({"metadata": {"name": own}})).unwrap();
         Api::<Namespace>::all(self.client.clone()).create(&PostParams::default(), &object).await.unwrap();
+        own
+    }
+
+    /// Runs an operator as somebody, in a namespace of its own.
+    pub async fn operator_as(&self, user: Option<&str>, with: usize, own: String) -> Operator {
         let metrics = Metrics::new("test");
-        let client = with_config(self.config.clone(), DEADLINES, &metrics).unwrap();
+        let mut config = self.config.clone();
+        config.auth_info.impersonate = user.map(str::to_owned);
+        let client = with_config(config, DEADLINES, &metrics).unwrap();
         let writes =
             Arc::new(Writes { left: AtomicUsize::new(with), made: AtomicUsize::new(0), dead: Notify::new() });
         let client = mortal(client, writes.clone());
