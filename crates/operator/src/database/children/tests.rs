@@ -38,6 +38,7 @@ fn wanted_of(spec: Value) -> Wanted {
             },
             parameters: BTreeMap::new(),
             app: AppAccess { database: "app".to_owned(), role: "app".to_owned() },
+            system: None,
             secrets: "5f".to_owned(),
             certificate: None,
         },
