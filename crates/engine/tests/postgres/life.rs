@@ -71,6 +71,7 @@ pub async fn a_stale_pid_file_does_not_keep_it_from_starting() {
     one.start(&Role::Primary).await;
     one.postgres.stop(Stop::Fast, LONG).await.unwrap();
     other.kill().unwrap();
+    other.wait().unwrap();
 }
 
 pub async fn a_postmaster_that_hangs_is_noticed_and_can_be_ended() {
