@@ -14,7 +14,7 @@ pub trait Engine: Send + Sync {
     /// What it says of itself.
     type Status: Send;
 
-    /// What is on the volume. Also finishes, or undoes, what a crash left half-way.
+    /// What is on the volume, when nothing is being made on it.
     fn data(&self) -> impl Future<Output = Result<Data>> + Send;
     /// Makes a new, empty database, and returns its system identifier. Refused where there is one.
     fn initialise(&self) -> impl Future<Output = Result<u64>> + Send;
@@ -47,7 +47,9 @@ pub trait Engine: Send + Sync {
     ) -> impl Future<Output = Result<()>> + Send;
     /// Makes a running replica follow another instance, or none.
     fn follow(&self, upstream: Option<&Upstream>) -> impl Future<Output = Result<()>> + Send;
-    /// Changes whose acknowledgement a commit waits for. In force when this returns.
+    /// Changes whose acknowledgement a commit waits for. When this returns the server has taken it; a commit
+    /// that was being acknowledged at that moment may still go by the old names, so whoever relies on the
+    /// change lets a moment pass, or counts with both.
     fn set_synchronous(&self, synchronous: &Synchronous) -> impl Future<Output = Result<()>> + Send;
     /// Takes new settings; refused as a whole if the database would not take one of them. Returns the
     /// parameters that wait for a restart.

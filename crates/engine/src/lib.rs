@@ -6,7 +6,7 @@
 //! - [`mod@reap`] is for a program that is the first in its container and so inherits orphans.
 //!
 //! ```text
-//! let postgres = Postgres::open(layout, settings)?;      // holds the volume's lock from here on
+//! let postgres = Postgres::open(layout, settings).await?;   // holds the volume's lock from here on
 //! if postgres.data().await? == Data::Absent {
 //!     postgres.initialise().await?;                      // or clone_from(&upstream, &progress)
 //! }

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::conf::is_name;
 use super::folders::write;
@@ -25,6 +25,18 @@ pub(crate) async fn check(programs: &Programs, settings: &Settings, conf: &str) 
     }
     let candidate = programs.layout.config_file("candidate.conf");
     write(&candidate, conf)?;
+    for _ in 0..5 {
+        match ask(programs, settings, &candidate).await {
+            // Copied while the server was writing it: nothing to do with the parameters.
+            Err(Error::Program { said, .. }) if said.contains("control file") => {}
+            Err(Error::Program { said, .. }) => return Err(explained(&said, settings)),
+            other => return other,
+        }
+    }
+    Err(Error::Data { doing: "checking parameters", why: "the control file can't be read".into() })
+}
+
+async fn ask(programs: &Programs, settings: &Settings, candidate: &Path) -> Result<()> {
     let folder = scratch(programs)?;
     // What is computed needs a control file, and exists since version 15.
     let deep = programs.major >= 15 && folder.join("global/pg_control").exists();
@@ -38,13 +50,8 @@ pub(crate) async fn check(programs: &Programs, settings: &Settings, conf: &str) 
         "-C".into(),
         asked.into(),
     ];
-    let answer = programs.run("postgres", arguments, |_| ()).await;
-    match answer {
-        Ok(printed) if deep => fits(settings, printed.trim()),
-        Ok(_) => Ok(()),
-        Err(Error::Program { said, .. }) => Err(explained(&said, settings)),
-        Err(other) => Err(other),
-    }
+    let printed = programs.run("postgres", arguments, |_| ()).await?;
+    if deep { fits(settings, printed.trim()) } else { Ok(()) }
 }
 
 fn scratch(programs: &Programs) -> Result<PathBuf> {

@@ -218,14 +218,8 @@ pub async fn nobody_left(name: &str) {
     .unwrap();
 }
 
-/// Whether a file below a folder has these bytes in it.
-pub fn is_anywhere(folder: &Path, bytes: &[u8]) -> Option<PathBuf> {
-    fs::read_dir(folder).unwrap().flatten().find_map(|entry| {
-        let path = entry.path();
-        if path.is_dir() {
-            return is_anywhere(&path, bytes);
-        }
-        let content = fs::read(&path).unwrap_or_default();
-        content.windows(bytes.len()).any(|window| window == bytes).then_some(path)
-    })
+/// The files below a folder that have this text in them.
+pub fn found_in(folder: &Path, text: &str) -> Vec<PathBuf> {
+    let output = Command::new("/usr/bin/grep").args(["-rlaF", text]).arg(folder).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(PathBuf::from).collect()
 }
