@@ -5,6 +5,7 @@
 //! a look. A watch that breaks begins again by itself, later each time; [`Source::alive`] tells the truth
 //! about it.
 
+mod held;
 mod store;
 
 use std::fmt::Debug;
@@ -24,7 +25,8 @@ use crate::desired::Names;
 use crate::retry;
 use crate::telemetry::Metrics;
 
-pub use store::{Applied, Held, Left, News, Owner, Store, Trim, Uid};
+pub use held::{Applied, Held, Left, Owner, Trim, Uid};
+pub use store::{News, Store};
 
 /// A watch may be broken for so long before it is said to be.
 const GRACE: Duration = Duration::from_secs(30);
