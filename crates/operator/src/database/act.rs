@@ -35,22 +35,23 @@ pub(super) async fn write_secrets(
     Ok(())
 }
 
-/// Makes the children what they should be, in this order: nothing is made before what it needs.
-pub(super) async fn apply(wanted: &Wanted, apply_set: bool, round: &Round) -> Result<(), Failure> {
+/// Makes the children what they should be, in this order: nothing is made before what it needs. Returns
+/// whether one was written that plans follow from.
+pub(super) async fn apply(wanted: &Wanted, apply_set: bool, round: &Round) -> Result<bool, Failure> {
     let Children { config, account, role, binding, set, instances, writers, readers, disruption } =
         children(wanted).map_err(Failure::Settings)?;
-    round.apply(&config).await?;
+    let mut written = round.apply(&config).await?;
     round.apply(&account).await?;
     round.apply(&role).await?;
     round.apply(&binding).await?;
     if apply_set {
-        round.apply(&set).await?;
+        written |= round.apply(&set).await?;
     }
     round.apply(&instances).await?;
     round.apply(&writers).await?;
     round.apply(&readers).await?;
     round.apply(&disruption).await?;
-    Ok(())
+    Ok(written)
 }
 
 /// Takes one step. What is gone already is done.

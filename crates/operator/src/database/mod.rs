@@ -80,8 +80,8 @@ struct Marks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Done {
     All,
-    /// Something was refused that is in the way of nothing else.
-    Partly,
+    /// Something was written, or refused, that the next plan follows from.
+    LookAgain,
 }
 
 /// The kind, with all that belongs to it.
@@ -124,8 +124,7 @@ impl Reconciler for DatabaseController {
         // What is known is said also when something could not be done.
         let said = self.say(&plan, round).await;
         said?;
-        if done? == Done::Partly {
-            // What was learned on the way is said in the next round.
+        if done? == Done::LookAgain {
             return Ok(Next::After(Duration::ZERO));
         }
         Ok(plan.again.map_or(Next::Change, Next::After))
@@ -160,7 +159,10 @@ impl DatabaseController {
                 act::write_secrets(wanted, &self.root, rotation, until, round).await?;
                 self.marks().entry(round.key().clone()).or_default().secrets = Some(Instant::now());
             }
-            act::apply(wanted, plan.apply_set, round).await?;
+            // What this process has written itself is no news to it, and nobody else would tell.
+            if act::apply(wanted, plan.apply_set, round).await? {
+                done = Done::LookAgain;
+            }
         }
         for step in &plan.steps {
             let taken = act::take(step, &database.uid().unwrap_or_default(), round).await;
@@ -170,7 +172,7 @@ impl DatabaseController {
                 // A volume that may not grow is said, and is in the way of nothing else.
                 (Step::Grow { .. }, Err(error)) if is_refusal(&error) => {
                     marks.growth_refused = Some((error.to_string(), Instant::now()));
-                    done = Done::Partly;
+                    done = Done::LookAgain;
                 }
                 (_, Err(error)) => return Err(error.into()),
                 (Step::Grow { .. }, Ok(())) => marks.growth_refused = None,
