@@ -86,8 +86,9 @@ impl Bed {
                 let name = database.metadata.name.unwrap();
                 databases.patch(&name, &PatchParams::default(), &patch).await.unwrap();
             }
-            // Nobody waits for what they would do on their way out.
-            let words = ["delete", "pods", "--all", "--force", "--grace-period=0", "--namespace", namespace];
+            // Nobody waits for what they would do on their way out, or for others in their place.
+            let kinds = "statefulsets,pods";
+            let words = ["delete", kinds, "--all", "--force", "--grace-period=0", "--namespace", namespace];
             self.cluster.kubectl(&words).unwrap();
         }
     }
