@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testbed::{Cluster, Image, Look, until};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -47,7 +47,7 @@ impl Bed {
             })
             .await;
         let bed = Bed { cluster, _turn: turn };
-        bed.clear();
+        bed.clear().await;
         for (name, level) in [(SYSTEM, "restricted"), (SHOP, "privileged"), (OTHER, "privileged")] {
             let labels = json!({ "pod-security.kubernetes.io/enforce": level });
             let namespace = json!({ "metadata": { "name": name, "labels": labels } });
@@ -60,18 +60,37 @@ impl Bed {
         bed
     }
 
-    pub fn close(self) {
-        self.clear();
+    pub async fn close(self) {
+        self.clear().await;
     }
 
-    fn clear(&self) {
+    async fn clear(&self) {
         self.uninstall();
+        self.release().await;
         let crds = ["databases.keelson.dev", "backups.keelson.dev", "apps.keelson.dev"];
-        self.cluster.kubectl(&[&["delete", "crd", "--ignore-not-found"][..], &crds].concat()).unwrap();
         let namespaces = [SYSTEM, SHOP, OTHER];
-        self.cluster
-            .kubectl(&[&["delete", "namespace", "--ignore-not-found"][..], &namespaces].concat())
-            .unwrap();
+        for (kind, names) in [("crd", crds), ("namespace", namespaces)] {
+            let words = ["delete", kind, "--ignore-not-found", "--timeout=2m"];
+            self.cluster.kubectl(&[&words[..], &names].concat()).unwrap();
+        }
+    }
+
+    /// Lets Databases go that nobody looks after any more.
+    async fn release(&self) {
+        for namespace in [SHOP, OTHER] {
+            let databases = self.databases("v1", namespace);
+            // Where there is no definition there are no Databases.
+            for database in databases.list(&ListParams::default()).await.map_or(Vec::new(), |list| list.items)
+            {
+                let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+                let name = database.metadata.name.unwrap();
+                databases.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+            }
+            // Nobody waits for what they would do on their way out, or for others in their place.
+            let kinds = "statefulsets,pods";
+            let words = ["delete", kinds, "--all", "--force", "--grace-period=0", "--namespace", namespace];
+            self.cluster.kubectl(&words).unwrap();
+        }
     }
 
     /// Installs or upgrades, and waits until all of it is ready, a minute at most.
@@ -135,6 +154,12 @@ impl Bed {
 
     pub async fn webhook(&self) -> ValidatingWebhookConfiguration {
         Api::all(self.cluster.client()).get("databases.keelson.dev").await.unwrap()
+    }
+
+    /// How often definition and webhook have changed.
+    pub async fn generations(&self) -> [i64; 2] {
+        [self.definition().await.metadata.generation, self.webhook().await.metadata.generation]
+            .map(Option::unwrap)
     }
 
     /// The authorities that API servers trust for conversion and for admission.

@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Api;
+use kube::api::DynamicObject;
 use serde_json::json;
 
 use crate::bed::{Bed, SHOP, SYSTEM};
@@ -39,14 +41,14 @@ async fn once_installed_two_operators_convert_check_and_look_after() {
     let never = json!({ "backup": { "schedule": "0 0 30 2 *" } });
     let refused = bed.create("v1", SHOP, "never", never).await.unwrap_err().to_string();
     assert!(refused.contains("spec.backup.schedule: `0 0 30 2 *` never happens"), "{refused}");
-    let shrunk = json!({ "storage": "nothing" });
-    let refused = bed.create("v1", SHOP, "nothing", shrunk).await.unwrap_err().to_string();
+    let nothing = json!({ "storage": "0" });
+    let refused = bed.create("v1", SHOP, "nothing", nothing).await.unwrap_err().to_string();
     assert!(refused.contains("such as 50Gi"), "the policy is in force: {refused}");
 
     for pod in &pods {
         println!("{}: {:.1} MiB resident", pod.metadata.name.as_deref().unwrap(), resident(&bed, pod));
     }
-    bed.close();
+    bed.close().await;
 }
 
 /// The memory of an operator by its own account, in MiB.
@@ -79,8 +81,7 @@ fn older() -> PathBuf {
 
 /// Asks for a Database in another version than the stored one until told to stop. Returns how often it was
 /// asked for, and what went wrong.
-async fn converted(bed: &Bed, enough: &AtomicBool) -> (u32, Vec<String>) {
-    let databases = bed.databases("v1alpha1", SHOP);
+async fn converted(databases: Api<DynamicObject>, enough: Arc<AtomicBool>) -> (u32, Vec<String>) {
     let (mut asked, mut failures) = (0, Vec::new());
     let mut pace = tokio::time::interval(Duration::from_millis(50));
     while !enough.load(Ordering::Relaxed) {
@@ -103,26 +104,27 @@ async fn an_upgrade_from_an_older_chart_changes_what_it_should_and_nobody_notice
     let bundles = bed.bundles().await;
     assert!(bundles.iter().all(Option::is_some), "{bundles:?}");
 
-    let enough = AtomicBool::new(false);
-    let (answered, ()) = tokio::join!(converted(&bed, &enough), async {
-        tokio::task::block_in_place(|| {
-            bed.install(&chart(), &[]).unwrap();
-            // Once more with another value: what is at work is replaced, the definitions are not touched.
-            bed.install(&chart(), &["log.level=debug"]).unwrap();
-        });
-        enough.store(true, Ordering::Relaxed);
-    });
-    let (asked, failures) = answered;
+    let enough = Arc::new(AtomicBool::new(false));
+    let asking = tokio::spawn(converted(bed.databases("v1alpha1", SHOP), enough.clone()));
+    let generations = bed.generations().await;
+    bed.install(&chart(), &[]).unwrap();
+    // One change each, Helm's own: nobody took the authorities away and put them back.
+    assert_eq!(bed.generations().await, generations.map(|generation| generation + 1));
+    // Once more with another value: what is at work is replaced, the definitions are not touched.
+    bed.install(&chart(), &["log.level=debug"]).unwrap();
+    enough.store(true, Ordering::Relaxed);
+    let (asked, failures) = asking.await.unwrap();
     println!("{asked} conversions during two upgrades, {} failed", failures.len());
     assert!(asked > 50 && failures.is_empty(), "{asked} asked for, {failures:?}");
 
     assert_eq!(bed.definition().await.spec.names.short_names.unwrap(), ["db"]);
     assert_eq!(bed.webhook().await.webhooks.unwrap()[0].timeout_seconds, Some(5));
-    assert_eq!(bed.bundles().await, bundles, "nobody took the authorities away");
+    assert_eq!(bed.generations().await, generations.map(|generation| generation + 1));
+    assert_eq!(bed.bundles().await, bundles);
     let after = bed.databases("v1", SHOP).get("orders").await.unwrap();
     assert_eq!(after.metadata.uid, before.metadata.uid);
     assert_eq!(after.data["spec"], before.data["spec"]);
-    bed.close();
+    bed.close().await;
 }
 
 #[tokio::test]
@@ -145,5 +147,5 @@ async fn what_was_uninstalled_leaves_databases_behind_and_can_be_installed_again
     let again = bed.databases("v1alpha1", SHOP).get("orders").await.unwrap();
     assert_eq!(again.metadata.uid, uid);
     assert_eq!(secrets.get("keelson-root").await.unwrap().data, root, "all passwords are as they were");
-    bed.close();
+    bed.close().await;
 }

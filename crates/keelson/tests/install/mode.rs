@@ -29,5 +29,5 @@ async fn in_one_namespace_databases_are_looked_after_and_elsewhere_none_is_seen(
     };
     assert_eq!(may(SHOP).unwrap().trim(), "yes");
     assert!(may(OTHER).is_err(), "a no is a failure");
-    bed.close();
+    bed.close().await;
 }
