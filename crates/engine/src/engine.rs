@@ -28,7 +28,8 @@ pub trait Engine: Send + Sync {
     /// Removes what a clone replaced. For when the clone is known to be good.
     fn discard_old(&self) -> impl Future<Output = Result<()>> + Send;
     /// Takes back what was written here after the upstream's history branched off. Needs a stopped
-    /// database; if it fails, the data is unusable and must be cloned.
+    /// database. If it fails after it has begun to change the data, or is dropped, the data is unusable
+    /// ([`Data::Unusable`]) and must be cloned.
     fn rewind_from(&self, upstream: &Upstream) -> impl Future<Output = Result<()>> + Send;
 
     /// Starts the process in a role. Returns when it runs, not when it answers: recovery may take long.

@@ -103,9 +103,17 @@ impl Postgres {
             arguments
                 .push(format!("--config-file={}", layout.config_file("postgresql.conf").display()).into());
         }
-        self.programs
-            .run("pg_rewind", arguments, |line| tracing::info!(target: "pg_rewind", "{line}"))
-            .await?;
+        let mut touched = false;
+        let said = |line: &str| {
+            // Said right before it changes anything.
+            touched |= line.contains("need to copy");
+            tracing::info!(target: "pg_rewind", "{line}");
+        };
+        let rewound = self.programs.run("pg_rewind", arguments, said).await;
+        if rewound.is_err() && !touched {
+            folders::unmark(layout)?;
+        }
+        rewound?;
         // It can only go on as a replica: the log that makes it whole is the other's.
         folders::prepare(layout, self.programs.major, true)?;
         folders::unmark(layout)

@@ -1,7 +1,6 @@
 //! What breaks off half-way.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use keelson_engine::postgres::Postgres;
@@ -27,20 +26,19 @@ pub async fn an_initialisation_that_breaks_off_leaves_no_database() {
     one.start(&Role::Primary).await;
 }
 
-/// A clone that is dropped at its first sign of progress.
+/// A clone that is dropped when it has come to the tables.
 async fn broken_off(instance: &Instance, upstream: &Upstream) {
-    let begun = AtomicBool::new(false);
-    let progress = |_| begun.store(true, Ordering::SeqCst);
+    let begun = instance.layout.volume.join("data.new/base");
     tokio::select! {
-        cloned = instance.postgres.clone_from(upstream, &progress) => panic!("too fast: {cloned:?}"),
+        cloned = instance.postgres.clone_from(upstream, &|_| ()) => panic!("too fast: {cloned:?}"),
         seen = until("the clone to begin", LONG, || async {
-            if begun.load(Ordering::SeqCst) { Look::There(()) } else { Look::NotYet("nothing".into()) }
+            if begun.exists() { Look::There(()) } else { Look::NotYet("nothing".into()) }
         }) => seen.unwrap(),
     }
     nobody_left("pg_basebackup").await;
 }
 
-/// Enough data, sent slowly enough, that a clone can be caught at it.
+/// Enough data that a clone can be caught at it.
 async fn large() -> Instance {
     let one = Instance::primary("one", 5432).await;
     one.sql("CREATE TABLE t AS SELECT i, repeat(md5(i::text), 20) FROM generate_series(1, 300000) i");
@@ -90,12 +88,20 @@ pub async fn a_clone_keeps_the_old_data_until_it_is_discarded() {
 
 pub async fn a_rewind_that_breaks_off_leaves_data_that_nobody_starts() {
     let one = large().await;
+    // A rewind needs the log back to where the histories branched off.
+    let mut more = one.settings.clone();
+    more.parameters.insert("wal_keep_size".into(), "4GB".into());
+    one.postgres.apply(&more).await.unwrap();
     let two = Instance::replica("two", 5433, &one).await;
     two.postgres.promote(&Default::default(), LONG).await.unwrap();
     two.postgres.checkpoint(LONG).await.unwrap();
     one.sql("UPDATE t SET i = i + 1");
     one.postgres.stop(Stop::Fast, LONG).await.unwrap();
     let upstream = Upstream { slot: None, ..two.upstream_of("one") };
+    // One that can't even begin does no harm.
+    let nobody = Upstream { port: 1, ..upstream.clone() };
+    assert!(one.postgres.rewind_from(&nobody).await.is_err());
+    assert!(matches!(one.postgres.data().await.unwrap(), Data::Present(_)));
     let mark = one.layout.config().join("rewinding");
     tokio::select! {
         rewound = one.postgres.rewind_from(&upstream) => panic!("too fast: {rewound:?}"),

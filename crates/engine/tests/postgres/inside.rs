@@ -2,6 +2,7 @@
 //! the file system of the image, as its first process and as the account that the official images use. When
 //! it ends or is killed, the kernel takes everything with it.
 
+use std::io::Read;
 use std::process::{Command, Stdio};
 
 /// The versions that everything is tried with.
@@ -31,6 +32,11 @@ exec chroot --userspec=999:999 "$root" /mnt/program --exact "$scenario" --nocapt
 /// Runs a scenario in each version, or here if this is inside already.
 pub fn each_version<F: Future<Output = ()>>(name: &str, scenario: impl FnOnce() -> F) {
     if std::env::var_os(INSIDE).is_some() {
+        std::thread::spawn(|| {
+            // Whoever is outside holds the other end. The first process takes all others with it.
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            std::process::exit(1);
+        });
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
         let limit = std::time::Duration::from_secs(240);
         let done = runtime.unwrap().block_on(async { tokio::time::timeout(limit, scenario()).await });
@@ -42,27 +48,15 @@ pub fn each_version<F: Future<Output = ()>>(name: &str, scenario: impl FnOnce() 
 
 fn enter(name: &str, version: &str) -> Result<(), String> {
     let root = testbed::rootfs(&format!("postgres:{version}")).unwrap();
-    // Dies with this thread, and all inside dies with it.
-    let output = Command::new("setpriv")
-        .args([
-            "--pdeathsig",
-            "KILL",
-            "unshare",
-            "--mount",
-            "--net",
-            "--ipc",
-            "--pid",
-            "--fork",
-            "--kill-child",
-        ])
-        .args(["sh", "-ec", ENTER, "sh"])
-        .arg(root)
-        .arg(std::env::current_exe().unwrap())
-        .arg(name)
-        .env(INSIDE, version)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--net", "--ipc", "--pid", "--fork", "sh", "-ec", ENTER, "sh"]);
+    command.arg(root).arg(std::env::current_exe().unwrap()).arg(name).env(INSIDE, version);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // Closes when this process ends, however it ends.
+    let lifeline = child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    drop(lifeline);
     if output.status.success() {
         return Ok(());
     }
