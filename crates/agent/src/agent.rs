@@ -283,7 +283,7 @@ impl Agent {
     async fn lead(mut self) {
         let name = Names(&self.here.database).lease();
         let api: Api<LeaseObject> = Api::namespaced(self.client.clone(), &self.here.namespace);
-        let leases = Leases::new(api.clone(), name.clone(), &self.here.database);
+        let leases = Leases::new(api.clone(), name.clone(), self.here.clone());
         let (answers, mut answered) = mpsc::channel(4);
         let mut seen = watcher(api, watcher::Config::default().fields(&format!("metadata.name={name}")))
             .default_backoff()

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use keelson_api::GROUP;
 use keelson_api::instance::Names;
 use keelson_ha::{Holder, Identity};
 use thiserror::Error;
@@ -21,6 +23,8 @@ pub struct EnvironmentError {
 pub struct Environment {
     /// The Database.
     pub database: String,
+    /// Its uid: what the agent makes goes with it.
+    pub database_uid: String,
     /// Its namespace.
     pub namespace: String,
     /// The pod.
@@ -52,6 +56,7 @@ impl Environment {
         })?;
         Ok(Environment {
             namespace: text("POD_NAMESPACE")?,
+            database_uid: text("KEELSON_DATABASE_UID")?,
             uid: text("POD_UID")?,
             address: parse("POD_IP", &text("POD_IP")?)?,
             memory: parse("MEMORY_BYTES", &text("MEMORY_BYTES")?)?,
@@ -67,6 +72,18 @@ impl Environment {
         Identity {
             holder: Holder { name: self.pod.clone(), incarnation: self.uid.clone() },
             ordinal: self.ordinal,
+        }
+    }
+
+    /// What makes an object go when the Database does. A Lease that outlived it would tell of a database
+    /// that is no more, and keep the next one of its name from being made.
+    pub fn owner(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: format!("{GROUP}/v1"),
+            kind: "Database".to_owned(),
+            name: self.database.clone(),
+            uid: self.database_uid.clone(),
+            ..OwnerReference::default()
         }
     }
 
@@ -87,6 +104,7 @@ mod tests {
     fn variable(name: &str) -> Option<String> {
         let value = match name {
             "KEELSON_DATABASE" => "orders",
+            "KEELSON_DATABASE_UID" => "7e1d",
             "POD_NAME" => "orders-2",
             "POD_NAMESPACE" => "shop",
             "POD_UID" => "1f0c",

@@ -12,13 +12,14 @@ use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
+use crate::environment::Environment;
 
 /// The Lease of one database.
 #[derive(Clone)]
 pub struct Leases {
     api: Api<LeaseObject>,
     name: String,
-    database: String,
+    here: Environment,
 }
 
 /// Leases that nobody has given a length have this one.
@@ -26,8 +27,8 @@ const LENGTH: i32 = 5;
 
 impl Leases {
     /// The Lease with this name.
-    pub fn new(api: Api<LeaseObject>, name: String, database: &str) -> Leases {
-        Leases { api, name, database: database.to_owned() }
+    pub fn new(api: Api<LeaseObject>, name: String, here: Environment) -> Leases {
+        Leases { api, name, here }
     }
 
     /// Carries out a request, for no longer than that, and says what came of it.
@@ -76,7 +77,8 @@ impl Leases {
         LeaseObject {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
-                labels: Some(BTreeMap::from([(labels::DATABASE.to_owned(), self.database.clone())])),
+                owner_references: Some(vec![self.here.owner()]),
+                labels: Some(BTreeMap::from([(labels::DATABASE.to_owned(), self.here.database.clone())])),
                 annotations: Some(
                     [
                         (annotations::EPOCH, Some(draft.epoch.to_string())),

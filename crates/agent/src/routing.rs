@@ -24,6 +24,7 @@ fn slice(here: &Environment) -> Value {
         "kind": "EndpointSlice",
         "metadata": {
             "name": name,
+            "ownerReferences": [here.owner()],
             "labels": {
                 "kubernetes.io/service-name": name,
                 "endpointslice.kubernetes.io/managed-by": "keelson.dev",
