@@ -55,17 +55,15 @@ fn hash(value: &Value) -> u64 {
 }
 
 fn entry<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
-    if !object.is_object() {
-        *object = Value::Object(Map::new());
-    }
-    match object {
-        Value::Object(fields) => entry_of(fields, field),
-        _ => unreachable!("it was just made one"),
-    }
+    entry_of(fields_of(object), field)
 }
 
 fn entry_of<'a>(fields: &'a mut Map<String, Value>, field: &str) -> &'a mut Map<String, Value> {
-    let value = fields.entry(field).or_insert_with(|| Value::Object(Map::new()));
+    fields_of(fields.entry(field).or_insert(Value::Null))
+}
+
+/// The fields of an object; what is none becomes one.
+fn fields_of(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
