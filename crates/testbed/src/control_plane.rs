@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use kube::Client;
@@ -191,6 +192,31 @@ impl ControlPlane {
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
+}
+
+/// The way to the one control plane that all tests of a program share: started and prepared when the first
+/// asks, and gone with the program. Each test has a runtime of its own, and so needs a client of its own.
+pub fn shared_control_plane<F>(prepare: impl FnOnce(Client) -> F + Send + 'static) -> PathBuf
+where
+    F: Future<Output = ()>,
+{
+    static KUBECONFIG: OnceLock<PathBuf> = OnceLock::new();
+    let start = || {
+        let (tell, told) = mpsc::channel();
+        // On a thread that outlives every test: its children serve whoever comes next.
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                let plane = ControlPlane::start().await.unwrap();
+                prepare(plane.client()).await;
+                tell.send(plane.kubeconfig()).unwrap();
+                std::future::pending::<()>().await;
+            });
+        });
+        // Whatever went wrong has been said by the panic over there.
+        told.recv().unwrap()
+    };
+    KUBECONFIG.get_or_init(start).clone()
 }
 
 impl Drop for ControlPlane {

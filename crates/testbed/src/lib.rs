@@ -6,7 +6,8 @@
 //!
 //! - [`Cluster::from_env`] gives a test the cluster to use, and starts it if need be.
 //! - [`Fault`] lists what can be made to go wrong; [`Cluster::inject`] and [`Cluster::heal`] do it.
-//! - [`ControlPlane::start`] gives a test an API server without nodes, in seconds.
+//! - [`ControlPlane::start`] gives a test an API server without nodes, in seconds;
+//!   [`shared_control_plane`] one that all tests of a program share.
 //! - [`build_go`] builds a program from a Go module, once for all checkouts.
 //! - [`helm`] is the real Helm.
 //! - [`rootfs`] gives a test the file system of a database image.
@@ -44,7 +45,7 @@ mod wait;
 pub use addons::{NAMESPACE, S3_NAME, STORAGE_CLASS, STORAGE_CLASS_KEPT};
 pub use client::connect;
 pub use cluster::Cluster;
-pub use control_plane::{Audited, ControlPlane};
+pub use control_plane::{Audited, ControlPlane, shared_control_plane};
 pub use error::{Error, Result};
 pub use fault::{Fault, HubComponent, Volume, heal_all};
 pub use gobuild::{build_go, helm};

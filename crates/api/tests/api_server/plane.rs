@@ -1,7 +1,5 @@
 //! One control plane for all tests of this program, with everything installed on it.
 
-use std::path::PathBuf;
-use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -15,7 +13,7 @@ use keelson_api::{admission, crds, policy};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
 use serde_json::{Value, json};
-use testbed::{ControlPlane, Look, until};
+use testbed::{Look, shared_control_plane, until};
 
 use crate::webhook;
 
@@ -25,20 +23,8 @@ const APPLY: &str = "test";
 /// A client of the shared control plane. Each test has a runtime of its own, and so needs a client of its
 /// own; the control plane goes when the program does.
 pub async fn client() -> Client {
-    static KUBECONFIG: OnceLock<PathBuf> = OnceLock::new();
-    let kubeconfig = KUBECONFIG.get_or_init(|| {
-        let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || {
-            tokio::runtime::Runtime::new().unwrap().block_on(async {
-                let plane = ControlPlane::start().await.unwrap();
-                install(&plane.client()).await;
-                tell.send(plane.kubeconfig()).unwrap();
-                std::future::pending::<()>().await;
-            });
-        });
-        told.recv().unwrap()
-    });
-    testbed::connect(kubeconfig).await.unwrap()
+    let kubeconfig = shared_control_plane(|client| async move { install(&client).await });
+    testbed::connect(&kubeconfig).await.unwrap()
 }
 
 async fn install(client: &Client) {

@@ -1,7 +1,6 @@
 //! A control plane that the tests share, with a namespace for each, and operators to run on it.
 
 use std::path::PathBuf;
-use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -15,7 +14,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, CustomResourceExt};
 use serde_json::json;
-use testbed::{ControlPlane, Look, until};
+use testbed::{Look, shared_control_plane, until};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -34,22 +33,9 @@ pub const DEADLINES: Deadlines = Deadlines {
     silence: Duration::from_secs(90),
 };
 
-/// The way to the control plane that tests share, which goes when the program does.
+/// The way to the control plane that tests share.
 pub fn shared() -> PathBuf {
-    static KUBECONFIG: OnceLock<PathBuf> = OnceLock::new();
-    let start = || {
-        let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || {
-            tokio::runtime::Runtime::new().unwrap().block_on(async {
-                let plane = ControlPlane::start().await.unwrap();
-                install(&plane.client()).await;
-                tell.send(plane.kubeconfig()).unwrap();
-                std::future::pending::<()>().await;
-            });
-        });
-        told.recv().unwrap()
-    };
-    KUBECONFIG.get_or_init(start).clone()
+    shared_control_plane(|client| async move { install(&client).await })
 }
 
 /// Makes the kind known.

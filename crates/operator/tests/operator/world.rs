@@ -1,8 +1,8 @@
 //! A control plane that the tests share, with a namespace for each, and operators to run on it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use http::{Method, Request};
@@ -23,7 +23,7 @@ use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
-use testbed::{ControlPlane, Look, until};
+use testbed::{Look, shared_control_plane, until};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tower::BoxError;
@@ -42,22 +42,9 @@ const DEADLINES: Deadlines = Deadlines {
     silence: Duration::from_secs(90),
 };
 
-/// The way to the control plane that tests share, which goes when the program does.
+/// The way to the control plane that tests share.
 fn shared() -> PathBuf {
-    static KUBECONFIG: OnceLock<PathBuf> = OnceLock::new();
-    let start = || {
-        let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || {
-            tokio::runtime::Runtime::new().unwrap().block_on(async {
-                let plane = ControlPlane::start().await.unwrap();
-                install(&plane.client()).await;
-                tell.send(plane.kubeconfig()).unwrap();
-                std::future::pending::<()>().await;
-            });
-        });
-        told.recv().unwrap()
-    };
-    KUBECONFIG.get_or_init(start).clone()
+    shared_control_plane(|client| async move { install(&client).await })
 }
 
 async fn install(client: &Client) {
