@@ -373,7 +373,8 @@ impl Agent {
         let role = match facts.instance.running {
             _ if facts.joining => Role::Joining,
             Running::Primary if leads && primary => Role::Primary,
-            Running::Replica => Role::Replica,
+            Running::Replica if facts.followed => Role::Replica,
+            Running::Replica => Role::Joining,
             _ => Role::Unknown,
         };
         let behind =
@@ -393,6 +394,7 @@ impl Agent {
                 keelson_ha::Data::None => None,
             },
             pending_restart: status.is_some_and(|status| !status.pending_restart.is_empty()),
+            lowering: facts.floored || status.is_some_and(|status| status.lowering),
             settings: facts.fingerprint.clone(),
             restarted: facts.restarted.clone(),
             problem,

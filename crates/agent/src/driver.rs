@@ -15,6 +15,8 @@ use crate::steps::{Acting, Step, next};
 
 /// How often the database is looked at.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often it is looked whether the primary has less now than what a replica needed.
+const FLOOR: Duration = Duration::from_secs(5);
 /// How long a look, or a heartbeat, may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a database may take to end in good order.
@@ -50,6 +52,10 @@ pub struct Facts {
     pub heartbeat: Option<Instant>,
     /// Whether it is being copied.
     pub joining: bool,
+    /// Whether it has followed another since it was started: before that, its data is of the past.
+    pub followed: bool,
+    /// Whether it has more of something than was asked for, since its primary has.
+    pub floored: bool,
     /// The settings that are in force.
     pub fingerprint: Option<String>,
     /// The last restart that was asked for and done.
@@ -69,6 +75,8 @@ pub struct Driver {
     acting: Acting,
     /// What was last made sure of on the primary.
     kept: Option<(Credentials, u32)>,
+    /// When it was last looked whether the primary has less now.
+    floor: Option<Instant>,
 }
 
 impl Driver {
@@ -86,12 +94,14 @@ impl Driver {
             status: None,
             heartbeat: None,
             joining: false,
+            followed: false,
+            floored: false,
             fingerprint: None,
             restarted: wanted.borrow().restart.clone(),
             trouble: None,
         });
         let acting = Acting::Not;
-        let driver = Driver { here, engine, target, wanted, facts, data, acting, kept: None };
+        let driver = Driver { here, engine, target, wanted, facts, data, acting, kept: None, floor: None };
         tokio::spawn(driver.drive());
         Ok(receiver)
     }
@@ -249,8 +259,14 @@ impl Driver {
             },
             standbys: status.as_ref().map(standbys).unwrap_or_default(),
         };
+        let streams = |status: &Status| status.receiver.as_ref().is_some_and(|it| it.status == "streaming");
         self.facts.send_modify(|facts| {
             facts.instance = instance;
+            facts.followed = match self.acting {
+                Acting::Replica(_) => facts.followed || status.as_ref().is_some_and(streams),
+                Acting::Not | Acting::Primary => false,
+            };
+            facts.floored = self.engine.is_floored();
             facts.status = status;
             facts.heartbeat = if alive { Some(Instant::now()) } else { facts.heartbeat.filter(|_| primary) };
         });
@@ -285,6 +301,10 @@ impl Driver {
         if in_force.as_deref() != Some(&wanted.fingerprint) {
             self.engine.apply(&wanted.engine).await?;
             self.facts.send_modify(|facts| facts.fingerprint = Some(wanted.fingerprint.clone()));
+        }
+        if self.engine.is_floored() && self.floor.is_none_or(|last| last.elapsed() > FLOOR) {
+            self.floor = Some(Instant::now());
+            self.engine.refresh().await?;
         }
         if restarted != wanted.restart {
             tracing::info!("restarting the database, as asked");

@@ -275,6 +275,10 @@ pub struct Report {
     pub system_id: Option<String>,
     /// Whether settings wait for a restart of the database.
     pub pending_restart: bool,
+    /// Whether one of them is to be lower, and may on no replica be lower than on the primary. On the
+    /// primary: it must be restarted where it is. On a replica: it waits for that.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lowering: bool,
     /// The [`fingerprint`] of the settings that it runs with, as far as they need no restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<String>,
@@ -315,6 +319,7 @@ impl Default for Report {
             version: None,
             system_id: None,
             pending_restart: false,
+            lowering: false,
             settings: None,
             restarted: None,
             problem: None,

@@ -49,6 +49,8 @@ pub struct Files {
     pub ident: String,
     /// The password file for replication.
     pub passfile: Secret,
+    /// Whether something is higher than asked for, since a replica may not have less than its primary.
+    pub floored: bool,
 }
 
 /// The files for an instance.
@@ -63,7 +65,10 @@ pub fn configure(inputs: &Inputs<'_>) -> Files {
     raise(&mut values, "max_wal_senders", 20, "room for every instance, its clone and backups");
     raise(&mut values, "max_replication_slots", 20, "room for every instance, and for logical replication");
     raise(&mut values, "superuser_reserved_connections", 5, "Keelson itself must always get in");
+    let mut floored = false;
     for (name, least) in inputs.floor.iter().flat_map(|floor| floor.parameters()) {
+        let asked = values.get(name).map_or(Some(Floor::usual(name)), |(value, _)| value.trim().parse().ok());
+        floored |= asked.is_some_and(|asked| asked < least);
         raise(&mut values, name, least, "not less than the primary had when it last said so");
     }
     let mut conf = "# Written by Keelson; changes are overwritten. Set spec.parameters instead.\n".to_owned();
@@ -74,7 +79,8 @@ pub fn configure(inputs: &Inputs<'_>) -> Files {
     for (name, value, why) in kept(inputs) {
         line(&mut conf, name, &value, why);
     }
-    Files { conf, hba: hba(inputs.settings), ident: String::new(), passfile: passfile(inputs.settings) }
+    let (hba, passfile) = (hba(inputs.settings), passfile(inputs.settings));
+    Files { conf, hba, ident: String::new(), passfile, floored }
 }
 
 type Values = BTreeMap<String, (String, &'static str)>;

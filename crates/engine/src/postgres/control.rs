@@ -32,6 +32,17 @@ impl Floor {
             ("max_locks_per_transaction", self.locks),
         ]
     }
+
+    /// What PostgreSQL takes where nothing is set.
+    pub(crate) fn usual(name: &str) -> u64 {
+        match name {
+            "max_connections" => 100,
+            "max_worker_processes" => 8,
+            "max_wal_senders" => 10,
+            "max_locks_per_transaction" => 64,
+            _ => 0,
+        }
+    }
 }
 
 /// Reads what `pg_controldata` prints (in English: it is run so). What is wrong is told.

@@ -74,6 +74,8 @@ struct Wanted {
     settings: Settings,
     upstream: Option<Upstream>,
     synchronous: Synchronous,
+    /// Whether the files have more than was asked for, on account of the primary.
+    floored: bool,
 }
 
 impl Postgres {
@@ -81,7 +83,12 @@ impl Postgres {
     pub async fn open(layout: Layout, settings: Settings) -> Result<Postgres> {
         let postgres = Postgres {
             programs: Programs::open(layout)?,
-            wanted: Mutex::new(Wanted { settings, upstream: None, synchronous: Synchronous::default() }),
+            wanted: Mutex::new(Wanted {
+                settings,
+                upstream: None,
+                synchronous: Synchronous::default(),
+                floored: false,
+            }),
             process: watch::Sender::new(Process::Idle),
             working: tokio::sync::Mutex::default(),
             kept: Kept::default(),
@@ -126,6 +133,17 @@ impl Postgres {
             execute(&client, DOING, "CHECKPOINT").await
         })
         .await
+    }
+
+    /// Whether a running replica has more of something than was asked for, since its primary had as much.
+    pub fn is_floored(&self) -> bool {
+        self.wanted().floored
+    }
+
+    /// Writes the files anew, for what they follow from besides settings: the role, and what the primary
+    /// has.
+    pub async fn refresh(&self) -> Result<()> {
+        self.rewrite().await
     }
 
     /// Makes the server read its files again, certificates included, and waits until it has.
@@ -195,6 +213,7 @@ impl Postgres {
         write(&at(conninfo::PASSFILE), files.passfile.reveal())?;
         write(&at("pg_hba.conf"), &files.hba)?;
         write(&at("pg_ident.conf"), &files.ident)?;
+        self.wanted_mut().floored = files.floored;
         write(&at("postgresql.conf"), &files.conf)
     }
 

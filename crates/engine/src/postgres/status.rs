@@ -31,6 +31,8 @@ pub struct Status {
     pub paused: bool,
     /// Parameters that wait for a restart.
     pub pending_restart: Vec<String>,
+    /// Whether one of them is to be lower than it is, and may on no replica be lower than on its primary.
+    pub lowering: bool,
     /// Those who follow it.
     pub standbys: Vec<Standby>,
     /// Whom it follows.
@@ -121,6 +123,9 @@ pub(crate) const QUERY: &str = "SELECT json_build_object(
     'replayedAge', CASE WHEN r.recovering THEN extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END,
     'paused', CASE WHEN r.recovering THEN pg_get_wal_replay_pause_state() <> 'not paused' ELSE false END,
     'pendingRestart', (SELECT coalesce(json_agg(name ORDER BY name), '[]') FROM pg_settings WHERE pending_restart),
+    'lowering', EXISTS (SELECT FROM pg_settings s WHERE s.pending_restart
+        AND s.name IN ('max_connections', 'max_worker_processes', 'max_wal_senders', 'max_prepared_transactions', 'max_locks_per_transaction')
+        AND (SELECT f.setting::bigint < s.setting::bigint FROM pg_file_settings f WHERE f.name = s.name ORDER BY f.seqno DESC LIMIT 1)),
     'standbys', (SELECT coalesce(json_agg(json_build_object(
         'name', application_name, 'state', coalesce(state, 'startup'), 'sync', coalesce(sync_state, 'async'), 'sent', sent_lsn,
         'written', write_lsn, 'flushed', flush_lsn, 'replayed', replay_lsn)), '[]') FROM pg_stat_replication),
@@ -142,7 +147,7 @@ mod tests {
         let status: Status = serde_json::from_str(
             r#"{"inRecovery":true,"version":"17.5","system":"7708743195076456464","timeline":3,"written":null,
             "flushed":null,"received":"0/5000000","replayed":"0/4FFFFF0","replayedAge":1.25,"paused":false,
-            "pendingRestart":["max_connections"],"standbys":[],"receiver":{"status":"streaming","host":"orders-0",
+            "pendingRestart":["max_connections"],"lowering":false,"standbys":[],"receiver":{"status":"streaming","host":"orders-0",
             "port":5432,"slot":"keelson_orders_1","timeline":3,"latestEnd":"0/5000000","silent":0.1},"slots":[]}"#,
         )
         .unwrap();

@@ -143,3 +143,27 @@ pub async fn a_replicas_data_is_not_started_as_a_primary() {
     assert_eq!(two.sql("SHOW max_connections"), "100");
     two.streams_from(&one).await;
 }
+
+pub async fn what_is_lowered_goes_down_on_the_primary_first() {
+    let one = Instance::primary("one", 5432).await;
+    let two = Instance::replica("two", 5433, &one).await;
+    two.streams_from(&one).await;
+    let fewer = |instance: &Instance| {
+        let mut settings = instance.settings.clone();
+        settings.parameters.insert("max_connections".into(), "50".into());
+        settings
+    };
+    two.postgres.apply(&fewer(&two)).await.unwrap();
+    assert!(two.postgres.is_floored() && two.status().await.pending_restart.is_empty());
+    one.postgres.apply(&fewer(&one)).await.unwrap();
+    let status = one.status().await;
+    assert!(status.lowering && !one.postgres.is_floored(), "{status:?}");
+    one.postgres.stop(Stop::Fast, LONG).await.unwrap();
+    one.start(&Role::Primary).await;
+    assert_eq!((one.sql("SHOW max_connections").as_str(), one.status().await.lowering), ("50", false));
+    two.streams_from(&one).await;
+    two.postgres.checkpoint(LONG).await.unwrap();
+    two.postgres.refresh().await.unwrap();
+    let status = two.status().await;
+    assert!(!two.postgres.is_floored() && status.pending_restart == ["max_connections"], "{status:?}");
+}

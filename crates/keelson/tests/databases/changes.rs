@@ -39,6 +39,10 @@ async fn settings_are_reloaded_or_rolled_out_and_bad_ones_are_refused_in_words()
     bed.patch(json!({"spec": {"parameters": {"max_connections": "177"}}})).await;
     both_say("show max_connections", "177").await;
     bed.ready(2).await;
+    // No replica may have less than its primary.
+    bed.patch(json!({"spec": {"parameters": {"max_connections": "77"}}})).await;
+    both_say("show max_connections", "77").await;
+    bed.ready(2).await;
 
     bed.patch(json!({"spec": {"parameters": {"work_mem": "plenty"}}})).await;
     let database = bed

@@ -54,7 +54,11 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted) -> Turn {
     };
     let instances: Vec<&Instance> = seen.instances.iter().filter(|one| one.ordinal < replicas).collect();
     if instances.iter().all(|instance| view.need(instance) == Need::Nothing) {
-        return Turn::Nothing;
+        let lowering = |one: &&&Instance| one.report.as_ref().is_some_and(|report| report.lowering);
+        return match instances.iter().find(lowering) {
+            Some(one) => Turn::Wait(format!("waits until {} can have less than it has", one.name)),
+            None => Turn::Nothing,
+        };
     }
     if seen.set.as_ref().is_none_or(|set| set.deleting) {
         return Turn::Wait("waits for the StatefulSet".to_owned());
@@ -169,8 +173,11 @@ impl View<'_> {
         }
     }
 
+    /// A replica may not have less of some things than its primary. So a handover would bring nothing where
+    /// they are lowered: the next leader would have to restart as well.
     fn last(&self, leader: &Instance) -> Turn {
-        if self.replicas == 1 {
+        let lowering = leader.report.as_ref().is_some_and(|report| report.lowering);
+        if self.replicas == 1 || lowering && self.need(leader) == Need::Restart {
             return self.take(leader);
         }
         match successor(self.seen, &leader.name, self.replicas) {

@@ -542,6 +542,27 @@ fn parameters_that_need_it_restart_replicas_one_by_one_and_the_leader_last() {
 }
 
 #[test]
+fn what_is_lowered_restarts_the_leader_where_it_is_and_then_the_replicas() {
+    let mut seen = running(json!({"replicas": 2}));
+    respec(&mut seen, json!({"replicas": 2, "parameters": {"max_connections": "50"}}));
+    applied(&mut seen);
+    let token = pending(&mut seen);
+    let say = |seen: &mut Observed, ordinal: usize, pending: bool, lowering: bool| {
+        let report = seen.instances[ordinal].report.as_mut().unwrap();
+        (report.pending_restart, report.lowering) = (pending, lowering);
+    };
+    say(&mut seen, 0, true, true);
+    say(&mut seen, 1, false, true);
+    let restart = |pod: &str| Step::Restart { pod: pod.to_owned(), token: token.clone() };
+    assert_eq!(applied(&mut seen).steps, [restart("orders-0")], "a handover would bring nothing");
+    say(&mut seen, 0, false, false);
+    let made = applied(&mut seen);
+    assert_eq!((made.steps.len(), phase(&made)), (0, Phase::Upgrading), "it is not done yet");
+    say(&mut seen, 1, true, false);
+    assert_eq!(applied(&mut seen).steps, [restart("orders-1")]);
+}
+
+#[test]
 fn the_best_replica_takes_over() {
     let mut seen = running(json!({"replicas": 4}));
     respec(&mut seen, json!({"replicas": 3}));
