@@ -1,5 +1,6 @@
 //! The loop: facts in, decisions out.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -7,9 +8,10 @@ use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::Pod;
 use keelson_api::instance::{Names, Report, annotations, paths, ports, reasons};
 use keelson_api::v1::Role;
+use keelson_api::v1::{Durability, StandbyPolicy};
 use keelson_engine::postgres::{self, Postgres};
 use keelson_engine::{Layout, reap};
-use keelson_ha::{Input, Machine, Running, Settings, Target};
+use keelson_ha::{Input, Machine, Quorum, Request, Running, Settings, Target};
 use keelson_kit::client::Deadlines;
 use keelson_kit::health::Health;
 use keelson_kit::telemetry::Metrics;
@@ -24,7 +26,7 @@ use crate::credentials;
 use crate::driver::{Driver, Facts, Wanted};
 use crate::environment::{Environment, EnvironmentError};
 use crate::lease::{self, Leases};
-use crate::peers::{self, PeersError};
+use crate::peers::{self, Peers, PeersError};
 use crate::report::{label, stepped, tell};
 use crate::routing;
 use crate::settings::{self, Known};
@@ -57,6 +59,11 @@ pub enum AgentError {
 
 /// A heartbeat older than this is none.
 const FRESH: Duration = Duration::from_secs(5);
+/// How often other agents are asked the same again, and how long an answer may take.
+const ASK: Duration = Duration::from_millis(150);
+const ANSWER: Duration = Duration::from_millis(800);
+/// How often it is looked whether a leader from which nothing comes is gone.
+const PROBE: Duration = Duration::from_millis(250);
 /// How often mounted Secrets are read.
 const SECRETS: Duration = Duration::from_secs(5);
 
@@ -85,17 +92,18 @@ pub async fn run() -> Result<(), AgentError> {
     let (target, targets) = watch::channel(Target::Wait);
     let facts = Driver::start(here.clone(), engine, targets, wanted.clone()).await?;
     let (report, reports) = watch::channel(Report::default());
+    let (ask, questions) = mpsc::channel(16);
     tokio::spawn(serve::serve(
         listen(ports::AGENT).await?,
         Some(peers::tls()?),
-        peers::page(reports.clone()),
+        peers::page(reports.clone(), ask),
         std::future::pending(),
     ));
     tokio::spawn(tell_all(client.clone(), here.clone(), reports.clone(), known.clone()));
     let shown = reports.clone();
     health.ready("database", move || readiness(&shown.borrow()));
 
-    Agent { here, client, known, credentials, facts, target, report }.lead().await;
+    Agent { here, client, known, credentials, facts, target, report, questions }.lead().await;
     Ok(())
 }
 
@@ -277,6 +285,55 @@ struct Agent {
     facts: watch::Receiver<Facts>,
     target: watch::Sender<Target>,
     report: watch::Sender<Report>,
+    questions: mpsc::Receiver<peers::Asked>,
+}
+
+/// What is being asked of other agents.
+struct Asking {
+    peers: Peers,
+    answers: mpsc::Sender<Input>,
+    /// When each was last asked.
+    asked: HashMap<String, Instant>,
+    probed: Option<Instant>,
+}
+
+impl Asking {
+    /// Asks whom the machine wants to be asked, each not too often.
+    fn go_on(&mut self, machine: &Machine, now: Instant) {
+        if let Some((question, names)) = machine.question(now) {
+            for name in names {
+                if self.asked.get(&name).is_some_and(|last| now < *last + ASK) {
+                    continue;
+                }
+                self.asked.insert(name.clone(), now);
+                let (peers, answers, question) = (self.peers.clone(), self.answers.clone(), question.clone());
+                tokio::spawn(async move {
+                    let sent = Instant::now();
+                    match peers.ask(&name, &question, ANSWER).await {
+                        Ok(answer) => drop(answers.send(Input::Answered { sent, answer }).await),
+                        Err(error) => tracing::debug!(%error, name, "another agent has not answered"),
+                    }
+                });
+            }
+        }
+        if let Some(name) = machine.misses().filter(|_| self.probed.is_none_or(|last| now >= last + PROBE)) {
+            self.probed = Some(now);
+            let (peers, answers, name) = (self.peers.clone(), self.answers.clone(), name.to_owned());
+            tokio::spawn(async move {
+                if peers.refuses(&name, PROBE).await {
+                    let _ = answers.send(Input::Refused(name)).await;
+                }
+            });
+        }
+    }
+
+    /// When to go on.
+    fn wake(&self, machine: &Machine, now: Instant) -> Instant {
+        let asks = machine.question(now).is_some();
+        let misses = machine.misses().is_some();
+        let never = now + Duration::from_secs(60);
+        (if asks { now + ASK } else { never }).min(if misses { now + PROBE } else { never })
+    }
 }
 
 impl Agent {
@@ -284,7 +341,13 @@ impl Agent {
         let name = Names(&self.here.database).lease();
         let api: Api<LeaseObject> = Api::namespaced(self.client.clone(), &self.here.namespace);
         let leases = Leases::new(api.clone(), name.clone(), self.here.clone());
-        let (answers, mut answered) = mpsc::channel(4);
+        let (answers, mut answered) = mpsc::channel(16);
+        let mut asking = Asking {
+            peers: Peers::new(self.here.clone()),
+            answers: answers.clone(),
+            asked: HashMap::new(),
+            probed: None,
+        };
         let mut seen = watcher(api, watcher::Config::default().fields(&format!("metadata.name={name}")))
             .default_backoff()
             .applied_objects()
@@ -302,12 +365,7 @@ impl Agent {
                 newest = newest.max(version.parse().unwrap_or_default());
             }
             if let Some(request) = machine.step(input, now) {
-                let times = times(&self.known.borrow());
-                let (leases, answers) = (leases.clone(), answers.clone());
-                tokio::spawn(async move {
-                    let deadline = times.ttl.saturating_sub(times.margin) / 2;
-                    let _ = answers.send(leases.carry_out(request, times.ttl, deadline).await).await;
-                });
+                self.carry_out(&leases, request, &answers);
             }
             self.target.send_if_modified(|current| {
                 let target = machine.target(now);
@@ -315,6 +373,7 @@ impl Agent {
                 *current = target;
                 changed
             });
+            asking.go_on(&machine, now);
             let report = self.compose(&machine, now);
             self.route(&mut routed, &machine, &report, now);
             self.report.send_if_modified(|current| {
@@ -325,7 +384,8 @@ impl Agent {
             if machine.may_end(now) {
                 return;
             }
-            let wake = tokio::time::Instant::from_std(machine.wake(now));
+            let wake = machine.wake(now).min(asking.wake(&machine, now));
+            let wake = tokio::time::Instant::from_std(wake);
             input = tokio::select! {
                 Some(answer) = answered.recv() => answer,
                 Some(found) = seen.next() => match found.ok().map(lease::read) {
@@ -337,6 +397,15 @@ impl Agent {
                 },
                 Ok(()) = self.facts.changed() => Input::Instance(self.facts.borrow_and_update().instance.clone()),
                 Ok(()) = self.known.changed() => Input::Settings(times(&self.known.borrow_and_update())),
+                Some((question, answer)) = self.questions.recv() => {
+                    // It is answered with what it changes.
+                    let request = machine.step(Input::Asked(question), Instant::now());
+                    let _ = answer.send(machine.answer());
+                    if let Some(request) = request {
+                        self.carry_out(&leases, request, &answers);
+                    }
+                    Input::Tick
+                }
                 () = &mut stop, if !stopping => {
                     stopping = true;
                     Input::Stop
@@ -344,6 +413,16 @@ impl Agent {
                 () = tokio::time::sleep_until(wake) => Input::Tick,
             };
         }
+    }
+
+    /// Asks the API server, and hands the answer to the loop.
+    fn carry_out(&self, leases: &Leases, request: Request, answers: &mpsc::Sender<Input>) {
+        let times = times(&self.known.borrow());
+        let (leases, answers) = (leases.clone(), answers.clone());
+        tokio::spawn(async move {
+            let deadline = times.ttl.saturating_sub(times.margin) / 2;
+            let _ = answers.send(leases.carry_out(request, times.ttl, deadline).await).await;
+        });
     }
 
     /// Leads writers here as soon as this instance takes writes, once an epoch.
@@ -370,9 +449,11 @@ impl Agent {
         let status = facts.status.as_ref();
         let primary =
             facts.instance.running == Running::Primary && status.is_some_and(|status| !status.in_recovery);
+        let named = |quorum: &Quorum| quorum.count > 0 && quorum.names.contains(&self.here.pod);
         let role = match facts.instance.running {
             _ if facts.joining => Role::Joining,
             Running::Primary if leads && primary => Role::Primary,
+            Running::Replica if facts.followed && machine.quorum().is_some_and(named) => Role::Synchronous,
             Running::Replica if facts.followed => Role::Replica,
             Running::Replica => Role::Joining,
             _ => Role::Unknown,
@@ -387,10 +468,10 @@ impl Agent {
             role,
             timeline: status.map(|status| status.timeline.into()),
             lag_bytes: behind.map(stepped),
-            writable: role == Role::Primary && facts.heartbeat.is_some_and(|last| now < last + FRESH),
+            writable: role == Role::Primary && facts.instance.written.is_some_and(|last| now < last + FRESH),
             version: status.map(|status| status.version.clone()),
             system_id: match &facts.instance.data {
-                keelson_ha::Data::Present { system } => Some(system.clone()),
+                keelson_ha::Data::Present { system, .. } => Some(system.clone()),
                 keelson_ha::Data::None => None,
             },
             pending_restart: status.is_some_and(|status| !status.pending_restart.is_empty()),
@@ -413,5 +494,8 @@ fn times(known: &Known) -> Settings {
         margin: Duration::from_millis(times.margin_millis),
         instances: known.settings.replicas,
         system: known.settings.system.clone(),
+        synchronous: known.settings.durability.mode == Durability::Quorum,
+        required: known.settings.durability.when_alone == StandbyPolicy::Required,
+        max_lag: times.max_lag_bytes,
     }
 }

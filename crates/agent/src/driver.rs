@@ -1,4 +1,5 @@
-//! Carries out what leadership decides: one step at a time, and a look at the database in between.
+//! Carries out what leadership decides: one step at a time, and a look at the database in between. An order
+//! to close is carried out at once, whatever else is under way.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -6,25 +7,33 @@ use std::time::{Duration, Instant};
 use keelson_api::instance::{InstanceSettings, ports, reasons};
 use keelson_engine::postgres::{Postgres, Settings, Status, slot_name};
 use keelson_engine::{Data, Engine, Error, Process, Role, Stop, Synchronous, Upstream};
-use keelson_ha::{Instance, Running, Standby, Target};
+use keelson_ha::{Instance, Position, Quorum, Receiving, Running, Standby, Target};
 use tokio::sync::watch;
 
 use crate::credentials::Credentials;
 use crate::environment::Environment;
-use crate::steps::{Acting, Step, next};
+use crate::steps::{Acting, Leader, Remedy, Step, next};
 
 /// How often the database is looked at.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often, while something is about to change.
+const QUICK: Duration = Duration::from_millis(50);
 /// How often it is looked whether the primary has less now than what a replica needed.
 const FLOOR: Duration = Duration::from_secs(5);
 /// How long a look, or a heartbeat, may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take to bring roles, passwords, slots and settings up to date.
+const UPKEEP: Duration = Duration::from_secs(5);
 /// How long a database may take to end in good order.
 const FINISH: Duration = Duration::from_secs(30);
+/// How long it may write out what it has in memory before that, while it still serves.
+const CHECKPOINT: Duration = Duration::from_secs(5);
 /// How long it may take to end at once. It is killed after that.
 const CLOSE: Duration = Duration::from_millis(500);
 /// How long a promotion may take.
 const PROMOTE: Duration = Duration::from_secs(30);
+/// A replica to which nothing has come for this long is brought back by other means.
+const LEFT_BEHIND: Duration = Duration::from_secs(15);
 
 /// What is wanted of the database besides its role.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,8 +57,6 @@ pub struct Facts {
     pub instance: Instance,
     /// What the database last said of itself.
     pub status: Option<Status>,
-    /// When a write last reached the disk.
-    pub heartbeat: Option<Instant>,
     /// Whether it is being copied.
     pub joining: bool,
     /// Whether it has followed another since it was started: before that, its data is of the past.
@@ -77,6 +84,13 @@ pub struct Driver {
     kept: Option<(Credentials, u32)>,
     /// When it was last looked whether the primary has less now.
     floor: Option<Instant>,
+    /// When something last came to this replica, or it was last made to follow.
+    heard: Instant,
+    remedy: Remedy,
+    /// Whether what a copy has replaced may still be there.
+    old: bool,
+    /// The last epoch in which the data took writes.
+    led: Option<u64>,
 }
 
 impl Driver {
@@ -88,11 +102,10 @@ impl Driver {
         wanted: watch::Receiver<Wanted>,
     ) -> Result<watch::Receiver<Facts>, Error> {
         let data = engine.data().await?;
-        let instance = Instance { data: known(&data), running: Running::Stopped, standbys: Vec::new() };
+        let led = engine.led();
         let (facts, receiver) = watch::channel(Facts {
-            instance,
+            instance: stopped(&data, led),
             status: None,
-            heartbeat: None,
             joining: false,
             followed: false,
             floored: false,
@@ -100,8 +113,21 @@ impl Driver {
             restarted: wanted.borrow().restart.clone(),
             trouble: None,
         });
-        let acting = Acting::Not;
-        let driver = Driver { here, engine, target, wanted, facts, data, acting, kept: None, floor: None };
+        let driver = Driver {
+            here,
+            engine,
+            target,
+            wanted,
+            facts,
+            data,
+            acting: Acting::Not,
+            kept: None,
+            floor: None,
+            heard: Instant::now(),
+            remedy: Remedy::None,
+            old: true,
+            led,
+        };
         tokio::spawn(driver.drive());
         Ok(receiver)
     }
@@ -109,30 +135,53 @@ impl Driver {
     async fn drive(mut self) {
         let mut process = self.engine.process();
         loop {
-            let target = self.target.borrow_and_update().clone();
-            let process_is = *process.borrow_and_update();
-            self.notice_end(process_is).await;
-            let step = next(&target, &self.data, &self.acting);
-            let done = self.take(&step).await;
-            self.say(match (&done, &step) {
-                (Err(error), _) => Some((reason(error), error.to_string())),
-                (Ok(()), Step::Trouble(why)) => Some(("Stuck".to_owned(), why.clone())),
-                (Ok(()), _) => None,
-            });
-            if let Err(error) = &done {
-                tracing::warn!(?step, %error, "a step failed, and is tried again");
+            let mut closing = self.target.clone();
+            let leads = matches!(self.acting, Acting::Primary(_));
+            let told_to_close = async { closing.wait_for(|target| *target == Target::Close).await.is_ok() };
+            let again = tokio::select! {
+                biased;
+                true = told_to_close, if leads => None,
+                again = self.round(&mut process) => Some(again),
+            };
+            match again {
+                Some(false) => {}
+                Some(true) => continue,
+                None => {
+                    self.close().await;
+                    self.look().await;
+                    continue;
+                }
             }
-            self.look().await;
-            // After a step the next one may follow at once; a failed one waits, as does one that is done.
-            if done.is_ok() && !matches!(step, Step::Nothing | Step::Trouble(_)) {
-                continue;
-            }
+            let pause = match self.acting {
+                Acting::Replica(None) => QUICK,
+                _ => LOOK,
+            };
             tokio::select! {
                 changed = self.target.changed() => if changed.is_err() { return },
                 _ = process.changed() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+
+    /// One step, and a look. Says whether another one may follow at once.
+    async fn round(&mut self, process: &mut watch::Receiver<Process>) -> bool {
+        let target = self.target.borrow_and_update().clone();
+        let process_is = *process.borrow_and_update();
+        self.notice_end(process_is).await;
+        let step = next(&target, &self.data, &self.acting, self.remedy);
+        let done = self.take(&step).await;
+        self.say(match (&done, &step) {
+            (Err(error), _) => Some((reason(error), error.to_string())),
+            (Ok(()), Step::Trouble(why)) => Some(("Stuck".to_owned(), why.clone())),
+            (Ok(()), _) => None,
+        });
+        if let Err(error) = &done {
+            tracing::warn!(?step, %error, "a step failed, and is tried again");
+        }
+        self.look().await;
+        // After a step the next one may follow at once; a failed one waits, as does one that is done.
+        done.is_ok() && !matches!(step, Step::Nothing | Step::Trouble(_))
     }
 
     /// A database that has ended by itself is no longer acting.
@@ -141,11 +190,7 @@ impl Driver {
             && self.acting != Acting::Not
         {
             tracing::warn!(?exit, "the database has ended by itself");
-            self.ended();
-            match self.engine.data().await {
-                Ok(data) => self.data = data,
-                Err(error) => tracing::error!(%error, "the data folder can't be read"),
-            }
+            self.ended().await;
         }
     }
 
@@ -157,39 +202,49 @@ impl Driver {
                 self.engine.initialise().await?;
             }
             Step::Clone(of) => self.copy(of).await?,
-            Step::StartPrimary => {
-                tracing::info!("starting as primary");
+            Step::Rewind(of) => self.rewind(of).await?,
+            Step::StartPrimary(epoch, commits) => {
+                tracing::info!(epoch, "starting as primary");
+                self.set_led(Some(*epoch))?;
+                self.engine.set_synchronous(&synchronous(commits)).await?;
                 // Said before it is so: what may take writes counts as taking them.
-                self.acting = Acting::Primary;
+                self.acting = Acting::Primary(commits.clone());
                 self.engine.start(&Role::Primary).await?;
             }
             Step::StartReplica(of) => {
-                tracing::info!(of, "starting as a replica");
-                let upstream = of.as_deref().map(|of| self.upstream(of));
+                tracing::info!(?of, "starting as a replica");
+                if of.is_some() {
+                    self.set_led(None)?;
+                }
+                let upstream = of.as_ref().map(|of| self.upstream(&of.name));
                 self.engine.start(&Role::Replica(upstream)).await?;
                 self.acting = Acting::Replica(of.clone());
+                self.heard = Instant::now();
             }
-            Step::Promote => {
-                tracing::info!("becoming primary");
-                self.acting = Acting::Primary;
-                self.engine.promote(&Synchronous::default(), PROMOTE).await?;
+            Step::Promote(epoch, commits) => {
+                tracing::info!(epoch, "becoming primary");
+                self.set_led(Some(*epoch))?;
+                self.acting = Acting::Primary(commits.clone());
+                self.engine.promote(&synchronous(commits), PROMOTE).await?;
+                // Those that have to be rewound find the new history in it.
+                self.engine.checkpoint_soon();
             }
-            Step::Follow(of) => {
-                tracing::info!(of, "following another");
-                let upstream = self.upstream(of);
-                self.engine.follow(Some(&upstream)).await?;
-                self.acting = Acting::Replica(Some(of.clone()));
+            Step::Commits(commits) => {
+                tracing::info!(?commits, "commits wait for others");
+                self.engine.set_synchronous(&synchronous(commits)).await?;
+                self.acting = Acting::Primary(commits.clone());
             }
+            Step::Follow(of) => self.follow(of.as_ref()).await?,
             Step::Finish => {
                 tracing::info!("ending in good order");
+                if matches!(self.acting, Acting::Primary(_)) {
+                    // Most of the work of ending is done while it still serves.
+                    let _ = self.engine.checkpoint(CHECKPOINT).await;
+                }
                 self.engine.stop(Stop::Fast, FINISH).await?;
-                self.ended();
+                self.ended().await;
             }
-            Step::Close => {
-                tracing::warn!("ending at once: this instance does not lead");
-                self.engine.stop(Stop::Immediate, CLOSE).await?;
-                self.ended();
-            }
+            Step::Close => self.close().await,
         }
         if self.acting == Acting::Not {
             self.data = self.engine.data().await?;
@@ -197,9 +252,45 @@ impl Driver {
         Ok(())
     }
 
-    fn ended(&mut self) {
+    async fn close(&mut self) {
+        tracing::warn!("ending at once: this instance does not lead");
+        if let Err(error) = self.engine.stop(Stop::Immediate, CLOSE).await {
+            tracing::error!(%error, "the database could not be ended");
+        }
         self.acting = Acting::Not;
         self.kept = None;
+        // Known at once; what is on a disk that hangs may take a while to be read.
+        let instance = stopped(&Data::Absent, None);
+        self.facts.send_modify(|facts| {
+            facts.instance = Instance { data: facts.instance.data.clone(), ..instance };
+            facts.status = None;
+        });
+        self.ended().await;
+    }
+
+    fn set_led(&mut self, epoch: Option<u64>) -> Result<(), Error> {
+        self.engine.set_led(epoch)?;
+        self.led = epoch;
+        Ok(())
+    }
+
+    async fn ended(&mut self) {
+        self.acting = Acting::Not;
+        self.kept = None;
+        match self.engine.data().await {
+            Ok(data) => self.data = data,
+            Err(error) => tracing::error!(%error, "the data folder can't be read"),
+        }
+    }
+
+    /// Follows another, or nobody.
+    async fn follow(&mut self, of: Option<&Leader>) -> Result<(), Error> {
+        tracing::info!(?of, "following another, or nobody");
+        let upstream = of.map(|of| self.upstream(&of.name));
+        self.engine.follow(upstream.as_ref()).await?;
+        self.acting = Acting::Replica(of.cloned());
+        self.heard = Instant::now();
+        Ok(())
     }
 
     /// Copies another instance, unless meanwhile something else is wanted.
@@ -211,9 +302,31 @@ impl Driver {
         let wanted = target.borrow_and_update().clone();
         let other = async { while target.changed().await.is_ok() && *target.borrow() == wanted {} };
         tokio::select! {
-            copied = self.engine.clone_from(&upstream, &|_| {}) => copied,
-            () = other => Ok(()),
+            copied = self.engine.clone_from(&upstream, &|_| {}) => copied?,
+            () = other => return Ok(()),
         }
+        self.remedy = Remedy::None;
+        self.old = true;
+        self.led = self.engine.led();
+        Ok(())
+    }
+
+    /// Takes back what another does not have. Where that can't be done, it is copied instead.
+    async fn rewind(&mut self, of: &str) -> Result<(), Error> {
+        tracing::warn!(of, "taking back what the leader does not have");
+        let upstream = self.upstream(of);
+        let reachable = tokio::net::TcpStream::connect((upstream.host.as_str(), upstream.port));
+        let reachable = tokio::time::timeout(PATIENCE, reachable).await.is_ok_and(|reached| reached.is_ok());
+        let rewound = self.engine.rewind_from(&upstream).await;
+        self.remedy = match &rewound {
+            Ok(()) => Remedy::None,
+            Err(error) if reachable => {
+                tracing::warn!(%error, "it can't be taken back, so the leader is copied");
+                Remedy::Clone
+            }
+            Err(_) => self.remedy,
+        };
+        rewound
     }
 
     fn upstream(&self, of: &str) -> Upstream {
@@ -238,38 +351,87 @@ impl Driver {
             Acting::Not => None,
             _ => self.engine.status(PATIENCE).await.ok(),
         };
-        let primary =
-            self.acting == Acting::Primary && status.as_ref().is_some_and(|status| !status.in_recovery);
+        let leads = matches!(self.acting, Acting::Primary(_));
+        let primary = leads && status.as_ref().is_some_and(|status| !status.in_recovery);
         let alive = primary && self.engine.heartbeat(PATIENCE).await.is_ok();
-        if primary && let Err(error) = self.keep().await {
-            self.facts.send_modify(|facts| facts.trouble = Some((reason(&error), error.to_string())));
-        }
-        if status.is_some()
-            && let Err(error) = self.settle().await
-        {
-            self.facts.send_modify(|facts| facts.trouble = Some((reason(&error), error.to_string())));
-        }
-        let instance = Instance {
-            data: known(&self.data),
-            running: match &self.acting {
-                Acting::Not => Running::Stopped,
-                Acting::Primary => Running::Primary,
-                Acting::Replica(_) if status.is_some() => Running::Replica,
-                Acting::Replica(_) => Running::Unsettled,
-            },
-            standbys: status.as_ref().map(standbys).unwrap_or_default(),
+        self.tell(status.clone(), alive.then(Instant::now));
+        self.consider_remedy(status.as_ref()).await;
+        let upkeep = async {
+            if primary {
+                self.keep().await?;
+            }
+            if status.is_some() { self.settle().await } else { Ok(()) }
         };
+        let trouble = match tokio::time::timeout(UPKEEP, upkeep).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => (reason(&error), error.to_string()),
+            Err(_) => ("DatabaseFailed".to_owned(), "the database does not answer in time".to_owned()),
+        };
+        self.facts.send_modify(|facts| facts.trouble = Some(trouble));
+    }
+
+    /// What leadership is to know.
+    fn tell(&mut self, status: Option<Status>, written: Option<Instant>) {
         let streams = |status: &Status| status.receiver.as_ref().is_some_and(|it| it.status == "streaming");
+        let streams = status.as_ref().is_some_and(streams);
+        if streams {
+            self.heard = Instant::now();
+        }
+        let instance = match &self.acting {
+            Acting::Not => stopped(&self.data, self.led),
+            acting => {
+                let last = self.facts.borrow().instance.written;
+                let (running, commits, receiving) = match acting {
+                    Acting::Primary(commits) => (Running::Primary, commits.clone(), Receiving::Cut),
+                    Acting::Replica(of) => {
+                        let running = if status.is_some() { Running::Replica } else { Running::Unsettled };
+                        let nothing = status.as_ref().is_some_and(|status| !status.receiving);
+                        let receiving = match of {
+                            _ if streams => Receiving::Streaming,
+                            None if nothing => Receiving::Cut,
+                            _ => Receiving::Waiting,
+                        };
+                        (running, Quorum::default(), receiving)
+                    }
+                    Acting::Not => (Running::Stopped, Quorum::default(), Receiving::Waiting),
+                };
+                Instance {
+                    data: known(&self.data, self.led),
+                    position: status.as_ref().map(position),
+                    standbys: status.as_ref().map(standbys).unwrap_or_default(),
+                    written: written.or(last.filter(|_| running == Running::Primary)),
+                    damaged: false,
+                    running,
+                    receiving,
+                    commits,
+                }
+            }
+        };
         self.facts.send_modify(|facts| {
-            facts.instance = instance;
-            facts.followed = match self.acting {
-                Acting::Replica(_) => facts.followed || status.as_ref().is_some_and(streams),
-                Acting::Not | Acting::Primary => false,
-            };
+            facts.instance = Instance { damaged: self.engine.is_damaged(), ..instance };
+            facts.followed = matches!(self.acting, Acting::Replica(_)) && (facts.followed || streams);
             facts.floored = self.engine.is_floored();
             facts.status = status;
-            facts.heartbeat = if alive { Some(Instant::now()) } else { facts.heartbeat.filter(|_| primary) };
         });
+    }
+
+    /// A replica to which nothing comes although it follows somebody has lost its way: its log and the
+    /// leader's have parted, or what it needs is no longer there.
+    async fn consider_remedy(&mut self, status: Option<&Status>) {
+        let followed = self.facts.borrow().followed;
+        if self.old && followed {
+            match self.engine.discard_old().await {
+                Ok(()) => self.old = false,
+                Err(error) => tracing::warn!(%error, "what a copy has replaced could not be removed"),
+            }
+        }
+        let behind = matches!(self.acting, Acting::Replica(Some(_)))
+            && status.is_some()
+            && self.heard.elapsed() > LEFT_BEHIND;
+        if behind && matches!(*self.target.borrow(), Target::Replica { .. }) {
+            tracing::warn!("nothing comes from the leader");
+            self.remedy = Remedy::Rewind;
+        }
     }
 
     /// Roles, passwords and slots on the primary; they reach the replicas with all else.
@@ -281,12 +443,12 @@ impl Driver {
         }
         let Credentials { superuser, replication: _, app } = &wanted.credentials;
         self.engine.ensure_replication().await?;
-        self.engine.set_password(&superuser.name, &superuser.password).await?;
-        self.engine.ensure_app(&app.name, &wanted.instance.app.database, &app.password).await?;
         let others = (0..wanted.instance.replicas).map(|ordinal| format!("{}-{ordinal}", self.here.database));
         let slots: BTreeSet<String> =
             others.filter(|name| *name != self.here.pod).map(|name| slot_name(&name)).collect();
         self.engine.ensure_slots(&slots).await?;
+        self.engine.set_password(&superuser.name, &superuser.password).await?;
+        self.engine.ensure_app(&app.name, &wanted.instance.app.database, &app.password).await?;
         self.kept = Some(keep);
         Ok(())
     }
@@ -309,7 +471,7 @@ impl Driver {
         if restarted != wanted.restart {
             tracing::info!("restarting the database, as asked");
             self.engine.stop(Stop::Fast, FINISH).await?;
-            self.ended();
+            self.ended().await;
             self.facts.send_modify(|facts| facts.restarted = wanted.restart.clone());
         }
         Ok(())
@@ -323,19 +485,46 @@ fn reason(error: &Error) -> String {
     }
 }
 
-fn known(data: &Data) -> keelson_ha::Data {
+/// An instance whose database does not run. Only one that ended in good order knows how far it is.
+fn stopped(data: &Data, led: Option<u64>) -> Instance {
+    let position = match data {
+        Data::Present(offline) if offline.clean && !offline.replica => {
+            Some(Position { history: offline.timeline.into(), offset: offline.lsn.0 })
+        }
+        _ => None,
+    };
+    Instance {
+        data: known(data, led),
+        running: Running::Stopped,
+        position,
+        receiving: Receiving::Waiting,
+        standbys: Vec::new(),
+        commits: Quorum::default(),
+        written: None,
+        damaged: false,
+    }
+}
+
+fn known(data: &Data, led: Option<u64>) -> keelson_ha::Data {
     match data {
-        Data::Present(offline) => keelson_ha::Data::Present { system: offline.system.to_string() },
+        Data::Present(offline) => keelson_ha::Data::Present { system: offline.system.to_string(), led },
         Data::Absent | Data::Unusable { .. } => keelson_ha::Data::None,
     }
 }
 
+fn position(status: &Status) -> Position {
+    Position { history: status.timeline.into(), offset: status.position().0 }
+}
+
+fn synchronous(quorum: &Quorum) -> Synchronous {
+    Synchronous { count: quorum.count, names: quorum.names.iter().cloned().collect() }
+}
+
 fn standbys(status: &Status) -> Vec<Standby> {
-    let end = status.flushed.unwrap_or_default();
     let standbys = status.standbys.iter().map(|standby| Standby {
         name: standby.name.clone(),
         streaming: standby.state == "streaming",
-        behind: end.since(standby.flushed.unwrap_or_default()),
+        offset: standby.flushed.unwrap_or_default().0,
     });
     standbys.collect()
 }

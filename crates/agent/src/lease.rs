@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use keelson_api::instance::{annotations, labels};
-use keelson_ha::{Draft, Input, Lease, Request, Successor};
+use keelson_ha::{Draft, Input, Lease, Position, Quorum, Request, Successor};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -83,6 +83,7 @@ impl Leases {
                     [
                         (annotations::EPOCH, Some(draft.epoch.to_string())),
                         (annotations::SYSTEM_ID, draft.system.clone()),
+                        (annotations::SYNC, sync(&draft.quorum)),
                     ]
                     .into_iter()
                     .filter_map(|(name, value)| Some((name.to_owned(), value?)))
@@ -111,6 +112,8 @@ fn patch(draft: &Draft, version: &str, ttl: Duration) -> Value {
     let mut annotations = json!({
         annotations::EPOCH: draft.epoch.to_string(),
         annotations::HANDOVER_TO: successor,
+        annotations::SYNC: sync(&draft.quorum),
+        annotations::LOG_END: draft.end.map(|end| format!("{}/{}", end.history, end.offset)),
     });
     if let Some(system) = &draft.system {
         annotations[annotations::SYSTEM_ID] = json!(system);
@@ -123,6 +126,15 @@ fn patch(draft: &Draft, version: &str, ttl: Duration) -> Value {
             "renewTime": MicroTime(Timestamp::now()),
         }
     })
+}
+
+fn sync(quorum: &Quorum) -> Option<String> {
+    serde_json::to_string(quorum).ok()
+}
+
+fn end(text: &str) -> Option<Position> {
+    let (history, offset) = text.split_once('/')?;
+    Some(Position { history: history.parse().ok()?, offset: offset.parse().ok()? })
 }
 
 /// Whichever instance is best.
@@ -150,6 +162,9 @@ pub fn read(lease: LeaseObject) -> Lease {
             ANY => Successor::Any,
             _ => Successor::Named(name),
         }),
+        // What can't be read lets nobody be elected.
+        quorum: note(annotations::SYNC).and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
+        end: note(annotations::LOG_END).and_then(|text| end(&text)),
     }
 }
 
@@ -171,22 +186,27 @@ mod tests {
             epoch: 7,
             system: Some("77".into()),
             successor: Some(Successor::Any),
+            quorum: Quorum::of(["orders-0".to_owned(), "orders-2".to_owned()]),
+            end: Some(Position { history: 3, offset: 1 << 40 }),
         };
         let mut object = patch(&draft, "5", Duration::from_millis(4500));
         object["metadata"]["name"] = "orders-leader".into();
         let lease = read(serde_json::from_value(object).unwrap());
         assert_eq!(lease.holder, draft.holder);
+        assert_eq!((lease.quorum, lease.end), (draft.quorum, draft.end));
         assert_eq!((lease.epoch, lease.system, lease.successor), (7, draft.system, draft.successor));
         assert_eq!((lease.version.as_str(), lease.ttl), ("5", Duration::from_secs(5)), "never shorter");
     }
 
     #[test]
     fn a_release_names_nobody_and_takes_the_wish_away() {
-        let draft = Draft { holder: None, epoch: 7, system: None, successor: None };
+        let (quorum, end) = (Quorum::default(), None);
+        let draft = Draft { holder: None, epoch: 7, system: None, successor: None, quorum, end };
         let mut object = patch(&draft, "5", Duration::from_secs(5));
-        let wish =
-            object["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::HANDOVER_TO);
-        assert_eq!(wish, Some(Value::Null));
+        let notes = object["metadata"]["annotations"].as_object_mut().unwrap();
+        for gone in [annotations::HANDOVER_TO, annotations::LOG_END] {
+            assert_eq!(notes.remove(gone), Some(Value::Null));
+        }
         assert!(object["metadata"]["annotations"].get(annotations::SYSTEM_ID).is_none(), "never taken away");
         assert_eq!(read(serde_json::from_value(object).unwrap()).holder, None);
     }

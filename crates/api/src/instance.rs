@@ -51,6 +51,8 @@ pub mod annotations {
     pub const SYSTEM_ID: &str = "keelson.dev/system-id";
     /// On the Lease, by the leader: who must have a commit, and how many of them, as JSON.
     pub const SYNC: &str = "keelson.dev/sync";
+    /// On the Lease, by the leader: how far its log was, as `timeline/offset`.
+    pub const LOG_END: &str = "keelson.dev/log-end";
     /// On the Lease, by whoever asks for a handover: the name of a pod, or `any`. The leader removes it
     /// when it is done or refused.
     pub const HANDOVER_TO: &str = "keelson.dev/handover-to";

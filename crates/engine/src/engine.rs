@@ -46,7 +46,8 @@ pub trait Engine: Send + Sync {
         synchronous: &Synchronous,
         deadline: Duration,
     ) -> impl Future<Output = Result<()>> + Send;
-    /// Makes a running replica follow another instance, or none.
+    /// Makes a running replica follow another instance, or none. For none, nothing comes in any more when
+    /// this returns.
     fn follow(&self, upstream: Option<&Upstream>) -> impl Future<Output = Result<()>> + Send;
     /// Changes whose acknowledgement a commit waits for. When this returns the server has taken it; a commit
     /// that was being acknowledged at that moment may still go by the old names, so whoever relies on the

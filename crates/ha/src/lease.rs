@@ -4,11 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use crate::{Position, Quorum};
+
 /// Who holds a Lease: an instance, in one incarnation of it. Written `orders-0/1f0c…`.
 ///
 /// The name alone would not do: a pod that was removed by force may still run on a node that nobody can
 /// reach, while another of the same name is started elsewhere.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Holder {
     /// The instance.
     pub name: String,
@@ -58,4 +62,8 @@ pub struct Lease {
     pub system: Option<String>,
     /// Somebody asks for a handover; or, where nobody holds it, whose it is to take.
     pub successor: Option<Successor>,
+    /// Who may be elected, and who of them must have a commit.
+    pub quorum: Quorum,
+    /// How far the holder's log was when it wrote this.
+    pub end: Option<Position>,
 }

@@ -16,16 +16,27 @@
 //! - a leader that is told by the Lease that somebody else leads closes at once, whatever its clock says;
 //! - where a database has been, none is made anew: an instance without data waits to be given a copy.
 //!
-//! # What is here so far
+//! Nothing that was acknowledged is lost, where commits wait for standbys. For that
+//! - the Lease says who may be elected ([`Quorum`]), and changes with what commits wait for in an order in
+//!   which the two always fit together;
+//! - before one is elected, so many of them *hold still*, that is, receive nothing more from who led, that
+//!   those who are left can't acknowledge a commit any more, and that one of those who hold has each commit
+//!   that was acknowledged; the one that has most leads. It takes the Lease in the very version in which
+//!   they hold, so a renewal that comes in between wins;
+//! - so a leader that was paused, and wakes when another leads, can acknowledge nothing, whatever its clock
+//!   and its processes do. And so evidence that a leader is gone may be acted on before its term is over.
 //!
-//! The first leader, its renewal, its return after a restart, the planned handover, and following. An
-//! instance does not yet take the Lease of another that has died: that is failover, and comes with the
-//! rules about whose data may lead.
+//! A leader that can't reach the Lease goes on for as long as so many of those who could be elected confirm
+//! it that the others can elect nobody.
 
 mod facts;
 mod lease;
 mod machine;
+mod peers;
+mod quorum;
 
-pub use facts::{Data, Instance, Running, Standby};
+pub use facts::{Data, Instance, Position, Receiving, Running, Standby};
 pub use lease::{Holder, Lease, Successor};
 pub use machine::{Draft, Identity, Input, Machine, Request, Settings, Target};
+pub use peers::{Answer, Evidence, Question};
+pub use quorum::{Change, Quorum};

@@ -1,8 +1,16 @@
 //! The machine.
 
+mod following;
+mod leading;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::{Data, Holder, Instance, Lease, Running, Standby, Successor};
+use crate::quorum::taken;
+use crate::{
+    Answer, Data, Evidence, Holder, Instance, Lease, Position, Question, Quorum, Receiving, Running, Standby,
+    Successor,
+};
 
 /// Who this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +34,25 @@ pub struct Settings {
     pub instances: u32,
     /// Which database this is, where somebody has written that down.
     pub system: Option<String>,
+    /// Whether commits wait for standbys.
+    pub synchronous: bool,
+    /// Whether they also wait where there is no standby.
+    pub required: bool,
+    /// How much of the log one that is elected may lack, where commits wait for nobody.
+    pub max_lag: u64,
+}
+
+impl Settings {
+    /// How long a leader may fail to write before it gives up: longer than a hiccup, and short enough that
+    /// another leads before anybody would have taken the Lease from one that is gone.
+    fn patience(&self) -> Duration {
+        self.ttl.saturating_sub(self.margin)
+    }
+
+    /// How long a standby may be away before commits no longer wait for it.
+    fn grace(&self) -> Duration {
+        2 * self.look
+    }
 }
 
 /// A fact.
@@ -53,6 +80,17 @@ pub enum Input {
     Instance(Instance),
     /// The spec says this now.
     Settings(Settings),
+    /// Another instance asks.
+    Asked(Question),
+    /// Another instance has answered a question.
+    Answered {
+        /// The moment before it was asked.
+        sent: Instant,
+        /// What it said.
+        answer: Answer,
+    },
+    /// Connections to the first process of this instance are refused at its address.
+    Refused(String),
     /// The instance is to end.
     Stop,
 }
@@ -82,6 +120,10 @@ pub struct Draft {
     pub system: Option<String>,
     /// Whose it is to take, where it is released.
     pub successor: Option<Successor>,
+    /// Who may be elected.
+    pub quorum: Quorum,
+    /// How far the log is.
+    pub end: Option<Position>,
 }
 
 /// What the database program should be doing.
@@ -95,6 +137,8 @@ pub enum Target {
     Primary {
         /// Of this epoch.
         epoch: u64,
+        /// Whom its commits wait for, from the first one on.
+        commits: Quorum,
     },
     /// It follows.
     Replica {
@@ -105,10 +149,40 @@ pub enum Target {
         /// Of this database; another one on the volume is not to be touched.
         system: String,
     },
+    /// It runs and follows nobody: nothing more may come in from who led.
+    Hold,
     /// It ends after all that was written has reached those who follow.
     Finish,
     /// It ends now, politely or not: this instance no longer leads.
     Close,
+}
+
+/// Leadership that is this instance's own.
+#[derive(Clone, Debug)]
+struct Term {
+    /// The end of it.
+    until: Instant,
+    version: Version,
+    epoch: u64,
+    /// How long it lasts, as it was written.
+    ttl: Duration,
+    /// When it was last renewed in the Lease.
+    renewed: Instant,
+    /// Who may be elected, by what is in the Lease.
+    quorum: Quorum,
+    /// Whether anybody but this instance could be elected: also by a write that was not answered.
+    contested: bool,
+    /// Who has confirmed it, and when they were asked.
+    confirmed: BTreeMap<String, Instant>,
+    /// Whom commits are to wait for.
+    commits: Quorum,
+    /// When the database program was first seen to have them wait for those, and how far the log was a
+    /// moment after.
+    in_force: Option<(Instant, Option<u64>)>,
+    /// When each standby was last seen to be sent what happens.
+    streamed: BTreeMap<String, Instant>,
+    /// When a write last reached the disk in this term.
+    written: Option<Instant>,
 }
 
 /// Whether leadership is this instance's.
@@ -116,10 +190,10 @@ pub enum Target {
 enum Role {
     /// Somebody else's, or nobody's.
     Follower,
-    /// Its own until then.
-    Leader { until: Instant, version: Version, epoch: u64 },
-    /// Its own, but to be given to somebody: the database is ending in an orderly way.
-    Yielding { until: Instant, version: Version, epoch: u64, to: Option<String> },
+    /// Its own.
+    Leader(Term),
+    /// Its own, but to be given to somebody: the database is ending, in an orderly way or not.
+    Yielding { term: Term, to: Option<Successor>, orderly: bool },
 }
 
 /// The version of its own last write, as far as a leader knows it.
@@ -130,13 +204,23 @@ enum Version {
     Doubtful,
 }
 
-/// A write that is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A request that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Read,
-    Take { epoch: u64 },
-    Renew,
+    Take { epoch: u64, quorum: Quorum, commits: Quorum },
+    Renew { quorum: Quorum },
     Release,
+}
+
+/// Holding still, so that another can be elected.
+#[derive(Clone, Debug)]
+struct Hold {
+    /// The version of the Lease that has no living holder. It ends when another is seen.
+    version: String,
+    since: Instant,
+    /// Who else holds, how far they are, and whether they would lead.
+    votes: BTreeMap<String, (Position, bool)>,
 }
 
 /// One instance.
@@ -145,15 +229,16 @@ pub struct Machine {
     me: Identity,
     settings: Settings,
     role: Role,
-    /// What was seen last, and when it was first seen like that.
+    /// What was seen last, and when it was first seen like that, or confirmed by its holder.
     seen: Option<(Lease, Instant)>,
     /// Whether there is known to be none.
     absent: bool,
     instance: Option<Instance>,
     asked: Option<Asked>,
     next_look: Option<Instant>,
-    /// The epoch that this instance led and gave up in good order: it has all that was written in it.
-    yielded: Option<u64>,
+    /// A leader that is taken for gone before its term is over.
+    gone: Option<(String, Evidence)>,
+    hold: Option<Hold>,
     stopping: bool,
 }
 
@@ -169,23 +254,21 @@ impl Machine {
             instance: None,
             asked: None,
             next_look: None,
-            yielded: None,
+            gone: None,
+            hold: None,
             stopping: false,
         }
     }
 
     /// Whether writes may be taken at this moment.
     pub fn leads(&self, now: Instant) -> bool {
-        match &self.role {
-            Role::Leader { until, .. } => now < *until || self.is_alone(),
-            Role::Follower | Role::Yielding { .. } => false,
-        }
+        matches!(&self.role, Role::Leader(term) if self.holds(term, now))
     }
 
     /// Who leads, as far as this instance has seen, and in which epoch.
     pub fn leader(&self) -> Option<(&str, u64)> {
         match &self.role {
-            Role::Leader { epoch, .. } => Some((&self.me.holder.name, *epoch)),
+            Role::Leader(term) => Some((&self.me.holder.name, term.epoch)),
             Role::Follower | Role::Yielding { .. } => {
                 let (lease, _) = self.seen.as_ref()?;
                 Some((&lease.holder.as_ref()?.name, lease.epoch))
@@ -193,24 +276,44 @@ impl Machine {
         }
     }
 
+    /// Who may be elected, as far as this instance has seen.
+    pub fn quorum(&self) -> Option<&Quorum> {
+        match &self.role {
+            Role::Leader(term) | Role::Yielding { term, .. } => Some(&term.quorum),
+            Role::Follower => self.seen.as_ref().map(|(lease, _)| &lease.quorum),
+        }
+    }
+
     /// Whether all is done that had to be before the instance may end. A Lease that can't be let go, with
     /// the API server away or the right to it taken, is waited for only as long as its term.
     pub fn may_end(&self, now: Instant) -> bool {
-        let let_go = match self.role {
+        let let_go = match &self.role {
             Role::Follower => true,
-            Role::Leader { until, .. } | Role::Yielding { until, .. } => now >= until,
+            Role::Leader(term) | Role::Yielding { term, .. } => now >= term.until,
         };
         self.stopping && self.has_stopped() && let_go
     }
 
     /// When to send the next [`Input::Tick`] at the latest.
     pub fn wake(&self, now: Instant) -> Instant {
-        let look = self.next_look.unwrap_or(now).max(now);
+        let look = match self.asked {
+            Some(_) => now + self.settings.look,
+            None => self.next_look.unwrap_or(now).max(now),
+        };
+        let mut moments = vec![look];
         match &self.role {
-            Role::Leader { until, .. } | Role::Yielding { until, .. } if *until > now => look.min(*until),
-            _ if self.asked.is_some() => look.max(now + self.settings.look),
-            _ => look,
+            Role::Leader(term) | Role::Yielding { term, .. } => {
+                moments.push(term.until);
+                moments.extend(term.written.map(|written| written + self.settings.patience()));
+                moments.extend(term.streamed.values().map(|last| *last + self.settings.grace()));
+                moments.push(term.renewed + self.settings.look * 3 / 2);
+            }
+            Role::Follower => {
+                moments.extend(self.seen.as_ref().map(|(lease, since)| *since + lease.ttl));
+                moments.extend(self.hold.as_ref().map(|hold| hold.since + self.deference()));
+            }
         }
+        moments.into_iter().filter(|moment| *moment > now).min().unwrap_or(look)
     }
 
     /// Takes in a fact, and says what to ask of the Lease.
@@ -218,7 +321,7 @@ impl Machine {
         match input {
             Input::Tick => {}
             Input::Stop => self.stopping = true,
-            Input::Instance(instance) => self.instance = Some(instance),
+            Input::Instance(instance) => self.learn(instance, now),
             Input::Settings(settings) => self.settings = settings,
             Input::Read(lease) => {
                 self.asked = None;
@@ -238,6 +341,9 @@ impl Machine {
                 // What was written may be for this instance: a request to hand over, for one.
                 self.next_look = None;
             }
+            Input::Asked(question) => self.hear(question, now),
+            Input::Answered { sent, answer } => self.answered(sent, answer),
+            Input::Refused(name) => self.refused(name),
         }
         self.go_on(now)
     }
@@ -247,33 +353,53 @@ impl Machine {
         let Some(instance) = &self.instance else { return Target::Wait };
         match &self.role {
             // A node that was cut off, an API server that is away: the margin is for those who wait.
-            Role::Leader { until, .. } if now >= *until && !self.is_alone() => Target::Close,
-            Role::Leader { epoch, .. } => match instance.data {
+            Role::Leader(term) | Role::Yielding { term, .. } if !self.holds(term, now) => Target::Close,
+            Role::Leader(term) => match instance.data {
                 Data::None if self.system().is_none() => Target::Create,
                 Data::None => Target::Wait,
-                Data::Present { .. } => Target::Primary { epoch: *epoch },
+                Data::Present { .. } => {
+                    Target::Primary { epoch: term.epoch, commits: self.demanded(&term.commits) }
+                }
             },
-            Role::Yielding { until, .. } if now >= *until && !self.is_alone() => Target::Close,
-            Role::Yielding { .. } => Target::Finish,
+            Role::Yielding { orderly: true, .. } => Target::Finish,
+            Role::Yielding { orderly: false, .. } => Target::Close,
             Role::Follower => self.following(instance),
         }
     }
 
-    fn following(&self, instance: &Instance) -> Target {
-        let was_leading = matches!(instance.running, Running::Primary);
-        if was_leading {
-            return Target::Close;
-        }
-        if self.stopping {
-            return Target::Finish;
-        }
-        let Some((lease, _)) = &self.seen else { return Target::Wait };
-        match (&lease.holder, &lease.system) {
-            (Some(holder), Some(system)) if holder.name != self.me.holder.name => {
-                Target::Replica { of: holder.name.clone(), epoch: lease.epoch, system: system.clone() }
+    /// What to ask other instances, and whom. It is asked again and again for as long as this says so.
+    pub fn question(&self, now: Instant) -> Option<(Question, BTreeSet<String>)> {
+        match &self.role {
+            Role::Leader(term) => self.asks_to_confirm(term, now),
+            Role::Yielding { term, .. } if self.has_stopped() => {
+                let (leader, epoch) = (self.me.holder.clone(), term.epoch);
+                Some((Question::Left { leader, epoch }, term.quorum.names.clone()))
             }
-            _ => Target::Wait,
+            Role::Yielding { term, .. } => self.asks_to_confirm(term, now),
+            Role::Follower => self.asks_to_hold(),
         }
+    }
+
+    /// What to say to another instance that asks.
+    pub fn answer(&self) -> Answer {
+        let instance = self.instance.as_ref();
+        let cut = instance.is_some_and(|instance| instance.receiving == Receiving::Cut);
+        let seen = self.seen.as_ref().filter(|_| matches!(self.role, Role::Follower) && self.hold.is_none());
+        Answer {
+            holder: self.me.holder.clone(),
+            confirms: seen.filter(|(lease, _)| lease.holder.is_some()).map(|(lease, _)| lease.epoch),
+            holds: self.hold.as_ref().filter(|_| cut).map(|hold| hold.version.clone()),
+            position: instance.and_then(|instance| instance.position),
+            able: self.is_able(),
+        }
+    }
+
+    /// Whom this instance would like to hear from: who leads, while nothing comes from it.
+    pub fn misses(&self) -> Option<&str> {
+        let instance = self.instance.as_ref().filter(|_| matches!(self.role, Role::Follower))?;
+        let holder = self.seen.as_ref()?.0.holder.as_ref()?;
+        let silent = instance.running == Running::Replica && instance.receiving == Receiving::Waiting;
+        (silent && holder.name != self.me.holder.name).then_some(&holder.name)
     }
 
     /// One instance has nobody to fear, and does not stop for want of a Lease.
@@ -281,18 +407,41 @@ impl Machine {
         self.settings.instances <= 1 && self.me.ordinal == 0
     }
 
+    fn holds(&self, term: &Term, now: Instant) -> bool {
+        now < term.until || self.is_alone() || !term.contested
+    }
+
     fn system(&self) -> Option<&String> {
         let seen = self.seen.as_ref().and_then(|(lease, _)| lease.system.as_ref());
         seen.or(self.settings.system.as_ref())
     }
 
+    fn position(&self) -> Option<Position> {
+        self.instance.as_ref()?.position
+    }
+
+    fn learn(&mut self, instance: Instance, now: Instant) {
+        let wanted = match &self.role {
+            Role::Leader(term) | Role::Yielding { term, .. } => self.demanded(&term.commits),
+            Role::Follower => Quorum::default(),
+        };
+        if let Role::Leader(term) | Role::Yielding { term, .. } = &mut self.role {
+            term.learn(&instance, instance.commits == wanted, now);
+        }
+        self.instance = Some(instance);
+    }
+
     fn saw(&mut self, lease: Option<Lease>, now: Instant) {
         self.absent = lease.is_none();
         let mine = lease.as_ref().is_some_and(|lease| lease.holder.as_ref() == Some(&self.me.holder));
-        if let Role::Leader { version, .. } | Role::Yielding { version, .. } = &mut self.role {
+        if let Role::Leader(term) | Role::Yielding { term, .. } = &mut self.role {
             match &lease {
                 // The write was accepted, or nobody has written since: the term is not longer for it.
-                Some(found) if mine => *version = Version::Known(found.version.clone()),
+                Some(found) if mine && found.epoch == term.epoch => {
+                    term.version = Version::Known(found.version.clone());
+                    term.quorum = found.quorum.clone();
+                    term.contested = found.quorum.elects_without(&self.me.holder.name);
+                }
                 // Whatever the clock says, it is over.
                 _ => self.role = Role::Follower,
             }
@@ -301,30 +450,53 @@ impl Machine {
             (Some(found), Some((known, since))) if known.version == found.version => Some((found, since)),
             (found, _) => found.map(|found| (found, now)),
         };
+        let version = self.seen.as_ref().map(|(lease, _)| &lease.version);
+        if self.hold.as_ref().is_some_and(|hold| Some(&hold.version) != version) {
+            self.hold = None;
+        }
+        let holder = self.seen.as_ref().and_then(|(lease, _)| lease.holder.as_ref());
+        if self.gone.as_ref().is_some_and(|(gone, _)| holder.is_none_or(|holder| holder.to_string() != *gone))
+        {
+            self.gone = None;
+        }
     }
 
     fn wrote(&mut self, version: String, sent: Instant, now: Instant) {
         let term = sent + self.settings.ttl.saturating_sub(self.settings.margin);
         match self.asked.take() {
-            Some(Asked::Take { epoch }) if now < term => {
-                self.role = Role::Leader { until: term, version: Version::Known(version), epoch };
+            Some(Asked::Take { epoch, quorum, commits }) if now < term || self.is_alone() => {
+                self.hold = None;
+                // Those who held still need a moment to find who leads now.
+                let streamed = quorum.names.iter().map(|name| (name.clone(), now)).collect();
+                self.role = Role::Leader(Term {
+                    until: term,
+                    version: Version::Known(version),
+                    epoch,
+                    ttl: self.settings.ttl,
+                    renewed: sent,
+                    contested: quorum.elects_without(&self.me.holder.name),
+                    quorum,
+                    confirmed: BTreeMap::new(),
+                    commits,
+                    in_force: None,
+                    streamed,
+                    written: None,
+                });
             }
             // The answer came too late to be of use. Read, and find it to be one's own.
             Some(Asked::Take { .. }) => {}
-            Some(Asked::Renew) => {
-                if let Role::Leader { until, version: last, .. }
-                | Role::Yielding { until, version: last, .. } = &mut self.role
-                {
-                    *until = term.max(*until);
-                    *last = Version::Known(version);
+            Some(Asked::Renew { quorum }) => {
+                let ttl = self.settings.ttl;
+                if let Role::Leader(own) | Role::Yielding { term: own, .. } = &mut self.role {
+                    own.until = term.max(own.until);
+                    own.version = Version::Known(version);
+                    own.ttl = ttl;
+                    own.renewed = sent;
+                    own.contested = quorum.elects_without(&self.me.holder.name);
+                    own.quorum = quorum;
                 }
             }
-            Some(Asked::Release) => {
-                if let Role::Yielding { epoch, .. } = self.role {
-                    self.yielded = Some(epoch);
-                }
-                self.role = Role::Follower;
-            }
+            Some(Asked::Release) => self.role = Role::Follower,
             Some(Asked::Read) | None => {}
         }
         // What was seen is no longer what is there.
@@ -334,123 +506,39 @@ impl Machine {
 
     fn failed(&mut self) {
         self.asked = None;
-        if let Role::Leader { version, .. } | Role::Yielding { version, .. } = &mut self.role {
-            *version = Version::Doubtful;
+        if let Role::Leader(term) | Role::Yielding { term, .. } = &mut self.role {
+            term.version = Version::Doubtful;
         }
     }
 
     /// What follows from the state and the time alone.
     fn go_on(&mut self, now: Instant) -> Option<Request> {
+        self.consider_giving_up(now);
         self.consider_handover(now);
+        self.consider_quorum(now);
+        self.consider_hold(now);
         if self.asked.is_some() {
             return None;
         }
-        let look = self.next_look.is_none_or(|look| now >= look);
         match &self.role {
-            Role::Follower => match self.may_take(now) {
-                Some((replaces, epoch)) if !self.stopping => {
-                    let draft = self.draft(Some(self.me.holder.clone()), epoch, None);
-                    // One try for what was seen: if it fails, it is no longer what was seen.
-                    self.seen = None;
-                    self.absent = false;
-                    self.ask(Asked::Take { epoch }, Request::Write { draft, replaces }, now)
-                }
-                _ if look => self.ask(Asked::Read, Request::Read, now),
-                _ => None,
-            },
-            Role::Leader { version: Version::Doubtful, .. }
-            | Role::Yielding { version: Version::Doubtful, .. } => {
-                look.then(|| self.ask(Asked::Read, Request::Read, now)).flatten()
-            }
-            Role::Yielding { version: Version::Known(version), epoch, to, .. } if self.has_stopped() => {
-                let successor = to.clone().unwrap_or_else(|| self.me.holder.name.clone());
-                let draft = self.draft(None, *epoch, Some(Successor::Named(successor)));
-                let replaces = Some(version.clone());
-                self.ask(Asked::Release, Request::Write { draft, replaces }, now)
-            }
-            Role::Leader { version: Version::Known(version), epoch, .. }
-            | Role::Yielding { version: Version::Known(version), epoch, .. } => {
-                let (replaces, epoch) = (Some(version.clone()), *epoch);
-                let draft = self.draft(Some(self.me.holder.clone()), epoch, None);
-                look.then(|| self.ask(Asked::Renew, Request::Write { draft, replaces }, now)).flatten()
-            }
+            Role::Follower => self.follow(now),
+            Role::Leader(_) | Role::Yielding { .. } => self.lead(now),
         }
     }
 
-    fn draft(&self, holder: Option<Holder>, epoch: u64, successor: Option<Successor>) -> Draft {
+    fn draft(
+        &self,
+        holder: Option<Holder>,
+        epoch: u64,
+        successor: Option<Successor>,
+        quorum: Quorum,
+    ) -> Draft {
         let own = match self.instance.as_ref().map(|instance| &instance.data) {
-            Some(Data::Present { system }) => Some(system.clone()),
+            Some(Data::Present { system, .. }) => Some(system.clone()),
             _ => None,
         };
-        Draft { holder, epoch, system: own.or_else(|| self.system().cloned()), successor }
-    }
-
-    /// Whether the Lease may be taken now: which version to replace, and in which epoch.
-    fn may_take(&self, now: Instant) -> Option<(Option<String>, u64)> {
-        if !self.is_fit() {
-            return None;
-        }
-        if self.absent {
-            return Some((None, 1));
-        }
-        let (lease, since) = self.seen.as_ref()?;
-        let free = match (&lease.holder, &lease.successor) {
-            // This very process, or one that has ended with the container before it.
-            (Some(holder), _) if *holder == self.me.holder => true,
-            // Another pod of the same name: it may still run somewhere until its term is over.
-            (Some(holder), _) if holder.name == self.me.holder.name => now >= *since + lease.ttl,
-            (Some(_), _) => false,
-            // One that was to take over and does not come: who gave it up may have it back.
-            (None, Some(Successor::Named(name))) => {
-                let back = self.yielded == Some(lease.epoch) && now >= *since + lease.ttl;
-                *name == self.me.holder.name || back
-            }
-            (None, Some(Successor::Any) | None) => true,
-        };
-        free.then(|| (Some(lease.version.clone()), lease.epoch + 1))
-    }
-
-    /// Whether this instance has what a leader needs: the data, or, where there has never been any, the
-    /// first number.
-    fn is_fit(&self) -> bool {
-        let Some(instance) = &self.instance else { return false };
-        match (&instance.data, self.system()) {
-            (Data::Present { system }, Some(known)) => system == known,
-            (Data::Present { .. }, None) => true,
-            (Data::None, Some(_)) => false,
-            (Data::None, None) => self.me.ordinal == 0 && (self.absent || self.seen.is_some()),
-        }
-    }
-
-    /// Whether somebody asks for a handover, or the instance is to end while it leads.
-    fn consider_handover(&mut self, now: Instant) {
-        let Role::Leader { until, version, epoch } = &self.role else { return };
-        let asked = self.seen.as_ref().and_then(|(lease, _)| lease.successor.clone());
-        let to = match asked {
-            _ if self.stopping => self.best_standby(None),
-            // Whom to ask for is checked where it is asked for; one that can't take over is not waited for.
-            Some(Successor::Named(name)) if name != self.me.holder.name => {
-                match self.best_standby(Some(&name)) {
-                    Some(name) => Some(name),
-                    None => return,
-                }
-            }
-            Some(Successor::Any) => match self.best_standby(None) {
-                Some(name) => Some(name),
-                None => return,
-            },
-            _ => return,
-        };
-        if now < *until || self.is_alone() {
-            self.role = Role::Yielding { until: *until, version: version.clone(), epoch: *epoch, to };
-        }
-    }
-
-    /// The one that has most, of those that are being sent what happens; or the given one, if it is.
-    fn best_standby(&self, named: Option<&str>) -> Option<String> {
-        let standbys = &self.instance.as_ref()?.standbys;
-        let fit = |standby: &&Standby| standby.streaming && named.is_none_or(|name| standby.name == name);
-        standbys.iter().filter(fit).min_by_key(|standby| standby.behind).map(|standby| standby.name.clone())
+        let system = own.or_else(|| self.system().cloned());
+        Draft { holder, epoch, system, successor, quorum, end: self.position() }
     }
 
     fn has_stopped(&self) -> bool {

@@ -69,16 +69,8 @@ impl From<OperatorArgs> for Options {
     }
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    let ended: Result<(), Box<dyn std::error::Error>> = match Cli::parse().command {
-        Command::Operator(args) => {
-            run(args.into(), keelson_kit::manager::told_to_stop()).await.map_err(Into::into)
-        }
-        Command::Agent => run_agent().await,
-        Command::CopyTo { folder } => copy::copy_to(&folder).map_err(Into::into),
-    };
-    match ended {
+fn main() -> ExitCode {
+    match act(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("keelson: {error}");
@@ -86,6 +78,27 @@ async fn main() -> ExitCode {
         }
     }
 }
+
+fn act(command: Command) -> Result<(), Box<dyn std::error::Error>> {
+    use tokio::runtime::Builder;
+    match command {
+        Command::Operator(args) => {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            Ok(runtime.block_on(run(args.into(), keelson_kit::manager::told_to_stop()))?)
+        }
+        Command::Agent => {
+            // A disk that hangs takes threads with it; leadership needs one that does not.
+            let runtime = Builder::new_multi_thread().worker_threads(AGENT_THREADS).enable_all().build()?;
+            let ended = runtime.block_on(run_agent());
+            runtime.shutdown_background();
+            ended
+        }
+        Command::CopyTo { folder } => Ok(copy::copy_to(&folder)?),
+    }
+}
+
+/// Threads of the agent.
+const AGENT_THREADS: usize = 4;
 
 async fn run_agent() -> Result<(), Box<dyn std::error::Error>> {
     let settings = telemetry::Settings::from_env("keelson-agent", env!("CARGO_PKG_VERSION"));

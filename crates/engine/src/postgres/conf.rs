@@ -127,7 +127,7 @@ fn suggested(inputs: &Inputs<'_>) -> Values {
         ("wal_receiver_timeout", "5s", "a primary that has fallen silent is given up within a lease's term"),
         ("wal_receiver_status_interval", "1s", "lag is known to the second"),
         ("wal_retrieve_retry_interval", "500ms", "a replica finds its new primary at once"),
-        ("wal_sender_timeout", "10s", "a replica that has fallen silent stops counting"),
+        ("wal_sender_timeout", "5s", "a replica that has fallen silent stops counting"),
         ("tcp_keepalives_idle", "30", "clients that are gone give their connections back"),
         ("tcp_keepalives_interval", "10", ""),
         ("tcp_keepalives_count", "3", ""),

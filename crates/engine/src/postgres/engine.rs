@@ -70,7 +70,7 @@ impl Engine for Postgres {
         let mut command = self.programs.command("postgres")?;
         command.arg("-D").arg(layout.data());
         command.arg(format!("--config-file={}", layout.config_file("postgresql.conf").display()));
-        process::launch(&mut command, &self.process)
+        process::launch(&mut command, &self.process, &self.damaged)
     }
 
     async fn stop(&self, how: Stop, deadline: Duration) -> Result<Option<Exit>> {
@@ -110,7 +110,11 @@ impl Engine for Postgres {
 
     async fn follow(&self, upstream: Option<&Upstream>) -> Result<()> {
         self.wanted_mut().upstream = upstream.cloned();
-        self.rewrite().await
+        self.rewrite().await?;
+        match upstream {
+            Some(_) => Ok(()),
+            None => within(super::TAKEN, "following nobody", self.cut()).await,
+        }
     }
 
     async fn set_synchronous(&self, synchronous: &Synchronous) -> Result<()> {

@@ -168,6 +168,30 @@ pub(crate) fn unmark(layout: &Layout) -> Result<()> {
     fs::remove_file(mark(layout)).during("removing", mark(layout))
 }
 
+fn led_mark(layout: &Layout) -> PathBuf {
+    layout.config_file("led")
+}
+
+/// The last epoch in which this very folder took writes.
+pub(crate) fn led(layout: &Layout) -> Option<u64> {
+    let text = fs::read_to_string(led_mark(layout)).ok()?;
+    let (folder, epoch) = text.split_once(' ')?;
+    epoch.parse().ok().filter(|_| folder == identity(layout))
+}
+
+/// Writes it down; or, for none, that it follows another.
+pub(crate) fn set_led(layout: &Layout, epoch: Option<u64>) -> Result<()> {
+    match epoch {
+        Some(epoch) => write(&led_mark(layout), &format!("{} {epoch}", identity(layout))),
+        None => match fs::remove_file(led_mark(layout)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).during("removing", led_mark(layout))
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
 /// Makes a data folder ready to be started: as a replica, or as a primary. Nobody else may be running on
 /// it, which the volume's lock ensures; so whatever `postmaster.pid` says is of the past. PostgreSQL itself
 /// would take it for true whenever another process of the container has that number now.

@@ -75,7 +75,9 @@ impl Postgres {
         for name in ["standby.signal", "recovery.signal", "postmaster.pid"] {
             let _ = std::fs::remove_file(new.join(name));
         }
-        self.blocking(folders::finish).await
+        self.blocking(folders::finish).await?;
+        self.damaged.store(false, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) async fn rewind(&self, upstream: &Upstream) -> Result<()> {

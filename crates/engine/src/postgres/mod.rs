@@ -66,6 +66,8 @@ pub struct Postgres {
     working: tokio::sync::Mutex<()>,
     kept: Kept,
     heart: heartbeat::Heart,
+    /// Whether the disk has failed it, since the data was made.
+    damaged: process::Damaged,
 }
 
 /// What the configuration is made of.
@@ -93,6 +95,7 @@ impl Postgres {
             working: tokio::sync::Mutex::default(),
             kept: Kept::default(),
             heart: heartbeat::Heart::default(),
+            damaged: process::Damaged::default(),
         };
         postgres.blocking(folders::settle).await?;
         Ok(postgres)
@@ -135,6 +138,20 @@ impl Postgres {
         .await
     }
 
+    /// Has a checkpoint written, and does not wait for it.
+    pub fn checkpoint_soon(&self) {
+        let local = self.local();
+        tokio::spawn(async move {
+            let written = async {
+                let client = local.connect(SUPERUSER).await?;
+                execute(&client, "writing a checkpoint", "CHECKPOINT").await
+            };
+            if let Err(error) = written.await {
+                tracing::warn!(%error, "no checkpoint was written");
+            }
+        });
+    }
+
     /// Whether a running replica has more of something than was asked for, since its primary had as much.
     pub fn is_floored(&self) -> bool {
         self.wanted().floored
@@ -144,6 +161,35 @@ impl Postgres {
     /// has.
     pub async fn refresh(&self) -> Result<()> {
         self.rewrite().await
+    }
+
+    /// Ends what receives, until none comes back: one that replays much does not look at its settings for
+    /// a while, and what receives would go on meanwhile.
+    async fn cut(&self) -> Result<()> {
+        const DOING: &str = "following nobody";
+        const END: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'walreceiver'";
+        let client = self.local().connect(SUPERUSER).await?;
+        let mut quiet = 0;
+        while quiet < 3 {
+            quiet = if value(&client, DOING, END).await? == "0" { quiet + 1 } else { 0 };
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// The last epoch in which this data took writes, if it has not been replaced since.
+    pub fn led(&self) -> Option<u64> {
+        folders::led(&self.programs.layout)
+    }
+
+    /// Writes down that this data takes writes in an epoch; or, for none, that it follows another.
+    pub fn set_led(&self, epoch: Option<u64>) -> Result<()> {
+        folders::set_led(&self.programs.layout, epoch)
+    }
+
+    /// Whether PostgreSQL has ended because its disk had failed it.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Makes the server read its files again, certificates included, and waits until it has.

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -17,13 +19,17 @@ use crate::error::{During, Error, Result};
 use crate::reap::Child;
 
 /// Starts the postmaster and watches it.
-pub(crate) fn launch(command: &mut Command, process: &watch::Sender<Process>) -> Result<()> {
+pub(crate) fn launch(
+    command: &mut Command,
+    process: &watch::Sender<Process>,
+    damaged: &Damaged,
+) -> Result<()> {
     let program = PathBuf::from(command.as_std().get_program());
     let mut child = Child::spawn(command).during("starting", program)?;
     let (stdout, stderr) = child.take_output();
     process.send_replace(Process::Running(child.pid().as_raw().unsigned_abs()));
-    tokio::spawn(forward(stdout));
-    tokio::spawn(forward(stderr));
+    tokio::spawn(forward(stdout, damaged.clone()));
+    tokio::spawn(forward(stderr, damaged.clone()));
     let process = process.clone();
     tokio::spawn(async move {
         let exit = child.wait().await.map_or(Exit::Code(-1), exit);
@@ -39,13 +45,24 @@ fn exit(status: ExitStatus) -> Exit {
     }
 }
 
+/// Whether PostgreSQL gave up because what it had written could not be brought to disk.
+pub(crate) type Damaged = Arc<AtomicBool>;
+
+/// Whether a line says so. The kernel reports such an error once, and forgets what it could not write.
+fn tells_of_damage(line: &str) -> bool {
+    severity(line) == Severity::Bad && line.contains("PANIC") && line.contains("Input/output error")
+}
+
 /// Hands PostgreSQL's log on, line by line, as it is.
-async fn forward(output: Option<impl AsyncRead + Unpin>) {
+async fn forward(output: Option<impl AsyncRead + Unpin>, damaged: Damaged) {
     let Some(output) = output else { return };
     let (mut output, mut line) = (BufReader::new(output), Vec::new());
     while let Ok(1..) = output.read_until(b'\n', &mut line).await {
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
+        if tells_of_damage(text) {
+            damaged.store(true, Ordering::Relaxed);
+        }
         match severity(text) {
             Severity::Bad => tracing::error!(target: "postgres", "{text}"),
             Severity::Odd => tracing::warn!(target: "postgres", "{text}"),
@@ -165,6 +182,15 @@ impl Processes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_that_failed_is_told_from_one_that_is_full() {
+        let line = |text: &str| format!("2026-01-01 00:00:00.000 UTC [1] {text}");
+        let failed = "PANIC:  could not fsync file \"pg_wal/00000001\": Input/output error";
+        assert!(tells_of_damage(&line(failed)));
+        assert!(!tells_of_damage(&line("PANIC:  could not write to file \"x\": No space left on device")));
+        assert!(!tells_of_damage(&line("ERROR:  could not read block 1: Input/output error")));
+    }
 
     #[test]
     fn the_severity_of_a_line_is_known() {

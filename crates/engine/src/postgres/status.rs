@@ -15,7 +15,7 @@ pub struct Status {
     /// The same for all copies of one database, and for no other.
     #[serde(deserialize_with = "number")]
     pub system: u64,
-    /// Its timeline; a replica's is that of the log it receives.
+    /// Its timeline; a replica's is that of the log it receives, or has received last.
     pub timeline: u32,
     /// Primary: the end of its log.
     pub written: Option<Lsn>,
@@ -37,6 +37,8 @@ pub struct Status {
     pub standbys: Vec<Standby>,
     /// Whom it follows.
     pub receiver: Option<Receiver>,
+    /// Whether a process is there that receives, or is about to.
+    pub receiving: bool,
     /// Its slots.
     pub slots: Vec<Slot>,
 }
@@ -114,7 +116,8 @@ pub(crate) const QUERY: &str = "SELECT json_build_object(
     'version', split_part(current_setting('server_version'), ' ', 1),
     'system', (SELECT system_identifier::text FROM pg_control_system()),
     'timeline', CASE WHEN r.recovering
-        THEN coalesce((SELECT received_tli FROM pg_stat_wal_receiver), (SELECT timeline_id FROM pg_control_checkpoint()))
+        THEN coalesce((SELECT received_tli FROM pg_stat_wal_receiver), greatest((SELECT timeline_id FROM pg_control_checkpoint()),
+            (SELECT max(('x' || substr(name, 1, 8))::bit(32)::int) FROM pg_ls_waldir() WHERE name ~ '^[0-9A-F]{24}$')))
         ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int END,
     'written', CASE WHEN NOT r.recovering THEN pg_current_wal_lsn() END,
     'flushed', CASE WHEN NOT r.recovering THEN pg_current_wal_flush_lsn() END,
@@ -133,6 +136,7 @@ pub(crate) const QUERY: &str = "SELECT json_build_object(
         'status', status, 'host', sender_host, 'port', sender_port, 'slot', slot_name, 'timeline', received_tli,
         'latestEnd', latest_end_lsn, 'silent', extract(epoch FROM clock_timestamp() - last_msg_receipt_time))
         FROM pg_stat_wal_receiver),
+    'receiving', EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'walreceiver'),
     'slots', (SELECT coalesce(json_agg(json_build_object(
         'name', slot_name, 'physical', slot_type = 'physical', 'active', active, 'restart', restart_lsn, 'wal', wal_status)
         ORDER BY slot_name), '[]') FROM pg_replication_slots WHERE NOT temporary)
@@ -148,7 +152,7 @@ mod tests {
             r#"{"inRecovery":true,"version":"17.5","system":"7708743195076456464","timeline":3,"written":null,
             "flushed":null,"received":"0/5000000","replayed":"0/4FFFFF0","replayedAge":1.25,"paused":false,
             "pendingRestart":["max_connections"],"lowering":false,"standbys":[],"receiver":{"status":"streaming","host":"orders-0",
-            "port":5432,"slot":"keelson_orders_1","timeline":3,"latestEnd":"0/5000000","silent":0.1},"slots":[]}"#,
+            "port":5432,"slot":"keelson_orders_1","timeline":3,"latestEnd":"0/5000000","silent":0.1},"receiving":true,"slots":[]}"#,
         )
         .unwrap();
         assert_eq!(status.position(), "0/5000000".parse().unwrap());

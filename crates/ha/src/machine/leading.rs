@@ -1,0 +1,204 @@
+//! What a leader does: it renews its Lease, keeps the quorum true, gives up when it can't write, and hands
+//! over when it is asked to.
+
+use super::*;
+use crate::quorum::{self, Change};
+
+/// How long after a change of what commits wait for it is in force for every process of the database.
+const SETTLED: Duration = Duration::from_millis(300);
+
+impl Term {
+    /// What the database program does is news for the quorum.
+    pub(super) fn learn(&mut self, instance: &Instance, as_wanted: bool, now: Instant) {
+        for standby in instance.standbys.iter().filter(|standby| standby.streaming) {
+            self.streamed.insert(standby.name.clone(), now);
+        }
+        self.written = self.written.max(instance.written);
+        let end = instance.position.map(|position| position.offset);
+        self.in_force = match self.in_force {
+            _ if !as_wanted || instance.running != Running::Primary => None,
+            None => Some((now, None)),
+            Some((since, None)) if now >= since + SETTLED => Some((since, end)),
+            known => known,
+        };
+    }
+
+    /// Whether enough of those that commits wait for have all that was acknowledged before they did.
+    fn is_settled(&self, standbys: &[Standby]) -> bool {
+        let Some((_, Some(end))) = self.in_force else { return false };
+        let has = |standby: &&Standby| self.commits.names.contains(&standby.name) && standby.offset >= end;
+        standbys.iter().filter(has).count() >= self.commits.count
+    }
+}
+
+impl Machine {
+    /// Renews the Lease; or releases it, when the database has ended.
+    pub(super) fn lead(&mut self, now: Instant) -> Option<Request> {
+        let look = self.next_look.is_none_or(|look| now >= look);
+        let (Role::Leader(term) | Role::Yielding { term, .. }) = &self.role else { return None };
+        let Version::Known(version) = &term.version else {
+            return look.then(|| self.ask(Asked::Read, Request::Read, now)).flatten();
+        };
+        let (replaces, epoch) = (Some(version.clone()), term.epoch);
+        if let Role::Yielding { to, .. } = &self.role
+            && self.has_stopped()
+        {
+            // One that did not end in good order can't know what the other has.
+            let whole = self.position().is_some();
+            let successor = match to {
+                Some(Successor::Named(_)) if !whole => Successor::Any,
+                Some(successor) => successor.clone(),
+                None => Successor::Named(self.me.holder.name.clone()),
+            };
+            let draft = self.draft(None, epoch, Some(successor), term.quorum.clone());
+            return self.ask(Asked::Release, Request::Write { draft, replaces }, now);
+        }
+        let quorum = match self.change() {
+            Change::Lease(quorum) => Some(quorum),
+            Change::Nothing | Change::Commits(_) => None,
+        };
+        if !look && quorum.is_none() {
+            return None;
+        }
+        let quorum = quorum.unwrap_or_else(|| term.quorum.clone());
+        let draft = self.draft(Some(self.me.holder.clone()), epoch, None, quorum.clone());
+        if let Role::Leader(term) | Role::Yielding { term, .. } = &mut self.role {
+            term.contested |= quorum.elects_without(&self.me.holder.name);
+        }
+        self.ask(Asked::Renew { quorum }, Request::Write { draft, replaces }, now)
+    }
+
+    /// Commits change whom they wait for when the Lease is known and allows it.
+    pub(super) fn consider_quorum(&mut self, now: Instant) {
+        let grace = self.settings.grace();
+        if let Role::Leader(term) = &mut self.role {
+            term.streamed.retain(|_, last| now < *last + grace);
+        }
+        let Change::Commits(commits) = self.change() else { return };
+        if let Role::Leader(term) = &mut self.role {
+            term.commits = commits;
+            term.in_force = None;
+        }
+    }
+
+    /// What to change about the quorum. Nothing while a write is under way, or its outcome is not known.
+    fn change(&self) -> Change {
+        let (Role::Leader(term), Some(instance)) = (&self.role, &self.instance) else {
+            return Change::Nothing;
+        };
+        let known = matches!(term.version, Version::Known(_)) && self.asked.is_none();
+        if !known || instance.running != Running::Primary {
+            return Change::Nothing;
+        }
+        let streams = |name: &String| term.streamed.contains_key(name) && *name != self.me.holder.name;
+        let names = (0..self.settings.instances).filter_map(|ordinal| self.name_of(ordinal)).filter(streams);
+        let goal = Quorum::of(names);
+        if !self.settings.synchronous {
+            return match (term.commits.is_empty(), term.quorum == goal) {
+                (false, _) => Change::Commits(Quorum::default()),
+                (true, false) => Change::Lease(goal),
+                (true, true) => Change::Nothing,
+            };
+        }
+        if term.in_force.is_none() && !goal.is_empty() {
+            return Change::Nothing;
+        }
+        if goal.is_empty() && self.settings.required && !term.quorum.is_empty() {
+            return Change::Nothing;
+        }
+        quorum::next(&term.quorum, &term.commits, &goal, term.is_settled(&instance.standbys))
+    }
+
+    /// Instances of one database are named alike, but for the number.
+    fn name_of(&self, ordinal: u32) -> Option<String> {
+        let (stem, _) = self.me.holder.name.rsplit_once('-')?;
+        Some(format!("{stem}-{ordinal}"))
+    }
+
+    /// Whom commits wait for. Where a standby is required and there is none, they wait for the first that
+    /// comes.
+    pub(super) fn demanded(&self, commits: &Quorum) -> Quorum {
+        let others = || {
+            let names = (0..self.settings.instances).filter_map(|ordinal| self.name_of(ordinal));
+            Quorum { names: names.filter(|name| *name != self.me.holder.name).collect(), count: 1 }
+        };
+        let wait = self.settings.synchronous && self.settings.required && commits.is_empty();
+        if wait && self.settings.instances > 1 { others() } else { commits.clone() }
+    }
+
+    /// A leader that can't reach the Lease asks those that could be elected.
+    pub(super) fn asks_to_confirm(&self, term: &Term, now: Instant) -> Option<(Question, BTreeSet<String>)> {
+        let late = now >= term.renewed + self.settings.look * 3 / 2;
+        let others: BTreeSet<String> =
+            term.quorum.names.iter().filter(|name| **name != self.me.holder.name).cloned().collect();
+        let question = || Question::Confirm { leader: self.me.holder.clone(), epoch: term.epoch };
+        (late && !others.is_empty()).then(|| (question(), others))
+    }
+
+    /// So many that confirm that those who do not can elect nobody: the term goes on.
+    pub(super) fn confirmed(&mut self, sent: Instant, answer: &Answer) {
+        let margin = self.settings.margin;
+        let me = &self.me.holder.name;
+        let (Role::Leader(term) | Role::Yielding { term, .. }) = &mut self.role else { return };
+        if answer.confirms != Some(term.epoch) || !term.quorum.names.contains(&answer.holder.name) {
+            return;
+        }
+        let last = term.confirmed.entry(answer.holder.name.clone()).or_insert(sent);
+        *last = sent.max(*last);
+        // The leader itself is of its own mind, if it is one of those.
+        let own = usize::from(term.quorum.names.contains(me));
+        let needed = (term.quorum.names.len() + 1).saturating_sub(term.quorum.voters()).saturating_sub(own);
+        let counted = term.confirmed.iter().filter(|(name, _)| term.quorum.names.contains(*name));
+        let mut moments: Vec<Instant> = counted.map(|(_, sent)| *sent).collect();
+        moments.sort_unstable_by(|one, other| other.cmp(one));
+        if let Some(moment) = moments.get(needed.max(1) - 1) {
+            term.until = term.until.max(*moment + term.ttl.saturating_sub(margin));
+        }
+    }
+
+    /// Gives up where a write has not reached the disk for too long, or the disk is not to be trusted, and
+    /// there is somebody else: a hung disk, a hung process, one that does not start again.
+    pub(super) fn consider_giving_up(&mut self, now: Instant) {
+        let patience = self.settings.patience();
+        let damaged = self.instance.as_ref().is_some_and(|instance| instance.damaged);
+        let Role::Leader(term) = &self.role else { return };
+        let ill = term.written.is_some_and(|written| now >= written + patience);
+        let somebody = term.quorum.elects_without(&self.me.holder.name);
+        if (ill || damaged) && somebody && now < term.until {
+            let term = term.clone();
+            self.role = Role::Yielding { term, to: Some(Successor::Any), orderly: false };
+        }
+    }
+
+    /// Whether somebody asks for a handover, or the instance is to end while it leads.
+    pub(super) fn consider_handover(&mut self, now: Instant) {
+        let Role::Leader(term) = &self.role else { return };
+        let asked = self.seen.as_ref().and_then(|(lease, _)| lease.successor.clone());
+        let to = match asked {
+            _ if self.stopping => self.best_standby(None),
+            // Whom to ask for is checked where it is asked for; one that can't take over is not waited for.
+            Some(Successor::Named(name)) if name != self.me.holder.name => {
+                match self.best_standby(Some(&name)) {
+                    Some(name) => Some(name),
+                    None => return,
+                }
+            }
+            Some(Successor::Any) => match self.best_standby(None) {
+                Some(name) => Some(name),
+                None => return,
+            },
+            _ => return,
+        };
+        if self.holds(term, now) {
+            let (term, to) = (term.clone(), to.map(Successor::Named));
+            self.role = Role::Yielding { term, to, orderly: true };
+        }
+    }
+
+    /// The one that has most, of those that are being sent what happens; or the given one, if it is.
+    fn best_standby(&self, named: Option<&str>) -> Option<String> {
+        let standbys = &self.instance.as_ref()?.standbys;
+        let fit = |standby: &&Standby| standby.streaming && named.is_none_or(|name| standby.name == name);
+        standbys.iter().filter(fit).max_by_key(|standby| standby.offset).map(|standby| standby.name.clone())
+    }
+}
