@@ -24,6 +24,10 @@ const CLOSE: Duration = Duration::from_millis(500);
 /// How long a promotion may take.
 const PROMOTE: Duration = Duration::from_secs(30);
 
+/// A step may fail for this long before that is said: others may not be ready for it yet, as a primary that is
+/// just being made and is to be copied.
+const TROUBLE: Duration = Duration::from_secs(10);
+
 /// What is wanted of the database besides its role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
@@ -98,14 +102,17 @@ impl Driver {
 
     async fn drive(mut self) {
         let mut process = self.engine.process();
+        let mut failing: Option<Instant> = None;
         loop {
             let target = self.target.borrow_and_update().clone();
             let process_is = *process.borrow_and_update();
             self.notice_end(process_is).await;
             let step = next(&target, &self.data, &self.acting);
             let done = self.take(&step).await;
+            failing = done.is_err().then(|| failing.unwrap_or_else(Instant::now));
+            let for_long = failing.is_some_and(|since| since.elapsed() >= TROUBLE);
             self.say(match (&done, &step) {
-                (Err(error), _) => Some((reason(error), error.to_string())),
+                (Err(error), _) => for_long.then(|| (reason(error), error.to_string())),
                 (Ok(()), Step::Trouble(why)) => Some(("Stuck".to_owned(), why.clone())),
                 (Ok(()), _) => None,
             });
