@@ -295,6 +295,7 @@ impl Agent {
         // The newest version that was read or written: a watch may be behind.
         let mut newest = 0;
         let mut routed = None;
+        let mut strays = routing::strays(&self.client, &self.here);
         let mut input = Input::Instance(self.facts.borrow_and_update().instance.clone());
         loop {
             let now = Instant::now();
@@ -337,6 +338,11 @@ impl Agent {
                 },
                 Ok(()) = self.facts.changed() => Input::Instance(self.facts.borrow_and_update().instance.clone()),
                 Ok(()) = self.known.changed() => Input::Settings(times(&self.known.borrow_and_update())),
+                // Somebody has changed it: as the leader, it is led here once more.
+                Some(()) = strays.next() => {
+                    routed = None;
+                    Input::Tick
+                }
                 () = &mut stop, if !stopping => {
                     stopping = true;
                     Input::Stop
@@ -346,7 +352,7 @@ impl Agent {
         }
     }
 
-    /// Leads writers here as soon as this instance takes writes, once an epoch.
+    /// Leads writers here as soon as this instance takes writes: once an epoch, unless somebody undoes it.
     fn route(&self, routed: &mut Option<u64>, machine: &Machine, report: &Report, now: Instant) {
         let epoch = machine.leader().map(|(_, epoch)| epoch).filter(|_| machine.leads(now));
         if epoch.is_none() || report.role != Role::Primary || *routed == epoch {
