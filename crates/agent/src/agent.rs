@@ -358,6 +358,7 @@ impl Agent {
         // The newest version that was read or written: a watch may be behind.
         let mut newest = 0;
         let mut routed = None;
+        let mut strays = routing::strays(&self.client, &self.here);
         let mut input = Input::Instance(self.facts.borrow_and_update().instance.clone());
         loop {
             let now = Instant::now();
@@ -406,6 +407,11 @@ impl Agent {
                     }
                     Input::Tick
                 }
+                // Somebody has changed it: as the leader, it is led here once more.
+                Some(()) = strays.next() => {
+                    routed = None;
+                    Input::Tick
+                }
                 () = &mut stop, if !stopping => {
                     stopping = true;
                     Input::Stop
@@ -425,7 +431,7 @@ impl Agent {
         });
     }
 
-    /// Leads writers here as soon as this instance takes writes, once an epoch.
+    /// Leads writers here as soon as this instance takes writes: once an epoch, unless somebody undoes it.
     fn route(&self, routed: &mut Option<u64>, machine: &Machine, report: &Report, now: Instant) {
         let epoch = machine.leader().map(|(_, epoch)| epoch).filter(|_| machine.leads(now));
         if epoch.is_none() || report.role != Role::Primary || *routed == epoch {

@@ -34,6 +34,9 @@ const CLOSE: Duration = Duration::from_millis(500);
 const PROMOTE: Duration = Duration::from_secs(30);
 /// A replica to which nothing has come for this long is brought back by other means.
 const LEFT_BEHIND: Duration = Duration::from_secs(15);
+/// A step may fail for this long before that is said: others may not be ready for it yet, as a primary that is
+/// just being made and is to be copied.
+const TROUBLE: Duration = Duration::from_secs(10);
 
 /// What is wanted of the database besides its role.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +90,8 @@ pub struct Driver {
     /// When something last came to this replica, or it was last made to follow.
     heard: Instant,
     remedy: Remedy,
+    /// Since when steps fail.
+    failing: Option<Instant>,
     /// Whether what a copy has replaced may still be there.
     old: bool,
     /// The last epoch in which the data took writes.
@@ -125,6 +130,7 @@ impl Driver {
             floor: None,
             heard: Instant::now(),
             remedy: Remedy::None,
+            failing: None,
             old: true,
             led,
         };
@@ -171,8 +177,10 @@ impl Driver {
         self.notice_end(process_is).await;
         let step = next(&target, &self.data, &self.acting, self.remedy);
         let done = self.take(&step).await;
+        self.failing = done.is_err().then(|| self.failing.unwrap_or_else(Instant::now));
+        let for_long = self.failing.is_some_and(|since| since.elapsed() >= TROUBLE);
         self.say(match (&done, &step) {
-            (Err(error), _) => Some((reason(error), error.to_string())),
+            (Err(error), _) => for_long.then(|| (reason(error), error.to_string())),
             (Ok(()), Step::Trouble(why)) => Some(("Stuck".to_owned(), why.clone())),
             (Ok(()), _) => None,
         });

@@ -40,7 +40,12 @@ pub fn rights() -> Result<Rights, RootError> {
             &["get", "list", "watch", "create", "update", "patch", "delete"],
             &[],
         ),
-        rule("discovery.k8s.io", &["endpointslices"], &["get", "create", "update", "patch", "delete"], &[]),
+        rule(
+            "discovery.k8s.io",
+            &["endpointslices"],
+            &["get", "list", "watch", "create", "update", "patch", "delete"],
+            &[],
+        ),
     ]);
     let mut own = rbac::of_leadership();
     own.extend([

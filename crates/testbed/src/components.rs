@@ -214,6 +214,9 @@ pub(crate) fn node(layout: &Layout, programs: &Programs, pki: &Pki, node: Node) 
     pki.write_kubeconfig("admin", &server, &settings.join("volumes.kubeconfig"))?;
 
     write(&settings, "containerd.toml", &containerd_settings(&settings))?;
+    let registries = settings.join("registries/_default");
+    fs::create_dir_all(&registries).during("creating", &registries)?;
+    write(&registries, "hosts.toml", NO_REGISTRY)?;
     write(&settings, "10-pods.conflist", &pod_network(node))?;
     write(&settings, "kubelet.json", &kubelet_settings(layout, pki, node, &settings))?;
     // Pods that ask for the machine's own name service get the cluster's, too: there is no other.
@@ -297,8 +300,8 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     crate::pki::write_secret(&folder.join(name), text)
 }
 
-/// Also used, without a network, to fill the image store.
-pub(crate) fn containerd_settings(cni: &Path) -> String {
+/// With more of them in a folder. Also used, without a network, to fill the image store.
+pub(crate) fn containerd_settings(folder: &Path) -> String {
     let sandbox = full_name(SANDBOX_IMAGE);
     format!(
         r#"version = 3
@@ -311,17 +314,23 @@ address = "{CONTAINERD_SOCKET}"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = "{sandbox}"
 
+[plugins.'io.containerd.cri.v1.images'.registry]
+config_path = "{0}/registries"
+
 [plugins.'io.containerd.cri.v1.runtime']
 # Without CAP_SYS_RESOURCE no process may lower its score.
 restrict_oom_score_adj = true
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ["/usr/lib/cni"]
-conf_dir = "{}"
+conf_dir = "{0}"
 "#,
-        cni.display()
+        folder.display()
     )
 }
+
+/// Nothing can be pulled, and that is known at once: without this, a name is looked up in vain for a minute.
+const NO_REGISTRY: &str = "server = \"http://127.0.0.1:1\"\n";
 
 /// Pods hang on the node one by one, not on a bridge: so all their packets are routed, and a
 /// Service works also between two pods of one node.

@@ -43,12 +43,11 @@ pub const SPEC: &[Rule] = &[
     ),
 ];
 
-/// What a database runs, as far as is known: what its status says, else what was asked for. An upgrade
-/// that has not been switched to yet can so be called off.
+/// What a database runs, as far as is known: what its status says. An upgrade that has not been switched to
+/// yet can so be called off, and a version that does not exist corrected where none has run.
 macro_rules! running {
     () => {
-        "(has(oldSelf.status) && has(oldSelf.status.version) ? oldSelf.status.version \
-         : has(oldSelf.spec.version) ? oldSelf.spec.version : '0.0')"
+        "(has(oldSelf.status) && has(oldSelf.status.version) ? oldSelf.status.version : '0.0')"
     };
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::plane::{api, client, create, databases, object, refusal, try_create};
 
 /// A spec that passes and one that does not, with a part of the message. With `before`, both are merge
-/// patches to a database that has it.
+/// patches to a database that has it, and runs the version that it names.
 struct Case {
     message: &'static str,
     before: Option<Value>,
@@ -164,8 +164,10 @@ async fn each_rule_lets_one_object_pass_and_refuses_another_in_its_words() {
             ),
             Some(before) => {
                 let name = format!("rule-{number}");
-                create(&client, ApiVersion::V1, &name, before).await;
                 let databases = databases(&client, ApiVersion::V1);
+                let runs = Patch::Merge(json!({"status": {"version": before["version"]}}));
+                create(&client, ApiVersion::V1, &name, before).await;
+                databases.patch_status(&name, &PatchParams::default(), &runs).await.unwrap();
                 let [good, bad] = [passes, refused].map(|spec| Patch::Merge(json!({ "spec": spec })));
                 (databases.patch(&name, &dry, &good).await, databases.patch(&name, &dry, &bad).await)
             }
@@ -218,7 +220,7 @@ async fn names_must_fit_into_host_names() {
 }
 
 #[tokio::test]
-async fn an_upgrade_can_be_called_off_until_it_runs() {
+async fn any_version_can_be_corrected_and_an_upgrade_called_off_until_it_runs() {
     let client = client().await;
     for (name, spec) in [("called-off", json!({"version": "17"})), ("silent", json!({}))] {
         create(&client, ApiVersion::V1, name, spec).await;
@@ -231,6 +233,8 @@ async fn an_upgrade_can_be_called_off_until_it_runs() {
             let patch = Patch::Merge(json!({"status": {"version": version}}));
             databases.patch_status(name, &PatchParams::default(), &patch).await.unwrap()
         };
+        set("99").await.unwrap();
+        set("17").await.unwrap();
         runs("17.4").await;
         assert!(refusal(set("16").await).contains("PostgreSQL can't go back"));
         set("18").await.unwrap();
@@ -248,6 +252,9 @@ async fn an_upgrade_can_be_called_off_until_it_runs() {
 async fn the_rules_hold_for_requests_in_every_version() {
     let client = client().await;
     create(&client, ApiVersion::V1, "every-version", json!({"version": "17", "storage": "50Gi"})).await;
+    let runs = Patch::Merge(json!({"status": {"version": "17.4"}}));
+    let stored = databases(&client, ApiVersion::V1);
+    stored.patch_status("every-version", &PatchParams::default(), &runs).await.unwrap();
     let beta = databases(&client, ApiVersion::V1Beta1);
     let patch = |patch: Value| Patch::Merge(patch);
     let older = beta
@@ -262,7 +269,7 @@ async fn the_rules_hold_for_requests_in_every_version() {
         .patch("every-version", &PatchParams::default(), &patch(json!({"spec": {"version": "18"}})))
         .await;
     assert_eq!(newer.unwrap().data["spec"]["version"], "18");
-    let stored = databases(&client, ApiVersion::V1).get("every-version").await.unwrap();
+    let stored = stored.get("every-version").await.unwrap();
     assert_eq!(
         (&stored.data["spec"]["version"], &stored.data["spec"]["storage"]),
         (&json!("18"), &json!("50Gi"))

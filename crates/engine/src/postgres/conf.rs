@@ -123,6 +123,13 @@ fn suggested(inputs: &Inputs<'_>) -> Values {
     let fixed = [
         ("checkpoint_timeout", "5min", "bounds the time that a start after a crash takes"),
         ("wal_compression", "on", "whole pages after a checkpoint are most of the log"),
+        // A line that goes when a replica is promoted would ask for a restart, also where it changes nothing.
+        (
+            "max_prepared_transactions",
+            "0",
+            "PostgreSQL's own default, named because replicas must have as many",
+        ),
+        ("max_locks_per_transaction", "64", "the same"),
         ("random_page_cost", "1.1", "volumes of a cluster have no arm to move"),
         ("wal_receiver_timeout", "5s", "a primary that has fallen silent is given up within a lease's term"),
         ("wal_receiver_status_interval", "1s", "lag is known to the second"),

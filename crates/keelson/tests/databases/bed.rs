@@ -125,7 +125,7 @@ impl Bed {
     }
 
     /// What a person would look at first.
-    fn evidence(&self) -> String {
+    pub fn evidence(&self) -> String {
         let ask = |arguments: &[&str]| {
             let all = [&["-n", self.namespace.as_str()], arguments].concat();
             self.cluster.kubectl(&all).unwrap_or_else(|error| error.to_string())
@@ -164,6 +164,12 @@ impl Bed {
         })
         .await
         .unwrap();
+    }
+
+    /// The same anew, with what the binding says now.
+    pub async fn client_again(&self) {
+        self.kubectl(&["delete", "pod", "client"]);
+        self.client().await;
     }
 
     /// Asks the database through its Service for writers, as the app's own role.
@@ -218,18 +224,28 @@ pub fn primary(database: &Database) -> String {
     database.status.as_ref().and_then(|status| status.primary.clone()).unwrap_or_default()
 }
 
-/// Puts the operator on the cluster, as people do.
+/// The tag of the image that is built here: another one each time, so that what runs is what was built.
+pub static TAG: LazyLock<String> = LazyLock::new(|| format!("databases-{}", std::process::id()));
+
+/// Puts the image on the nodes and the operator on the cluster, as people do.
 async fn install(cluster: &Cluster) {
     let scratch = cluster.testbed().unwrap().root().join("image-databases");
     let program = Path::new(env!("CARGO_BIN_EXE_keelson"));
-    let image = Image::of_programs("keelson:databases-test", &[("/keelson", program)], &scratch).unwrap();
+    let name = format!("keelson:{}", *TAG);
+    let image = Image::of_programs(&name, &[("/keelson", program)], &scratch).unwrap();
     cluster.load_image(&image).unwrap();
+    upgrade(cluster, &TAG);
+}
+
+/// Installs the operator, or upgrades it, from the image with this tag.
+pub fn upgrade(cluster: &Cluster, tag: &str) {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/keelson").display().to_string();
     let words =
         ["upgrade", "--install", "keelson", &chart, "--namespace", "keelson-system", "--create-namespace"];
+    let tag = format!("image.tag={tag}");
     let values = [
         "image.repository=keelson",
-        "image.tag=databases-test",
+        &tag,
         // What is tried here was built without optimisation.
         "resources.limits.cpu=1",
     ];

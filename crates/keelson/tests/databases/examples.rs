@@ -2,10 +2,15 @@
 
 use std::path::Path;
 
-use crate::bed::{Bed, condition};
+use crate::bed::{Bed, condition, primary};
 
 fn example(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).display().to_string()
+}
+
+/// Where the API server has how many instances there are.
+fn scale(bed: &Bed) -> String {
+    format!("/apis/keelson.dev/v1/namespaces/{}/databases/orders/scale", bed.namespace)
 }
 
 #[tokio::test]
@@ -35,11 +40,26 @@ async fn version_1_with_everything_that_kubectl_does() {
     let bed = Bed::open("v1").await;
     bed.kubectl(&["apply", "-f", &example("v1.yaml")]);
     bed.ready(3).await;
+    let database = bed.databases().get("orders").await.unwrap();
+    let version = database.status.as_ref().unwrap().version.as_ref().unwrap().to_string();
     let listed = bed.kubectl(&["get", "db"]);
-    assert!(listed.contains("orders") && listed.contains("Running") && listed.contains("17."), "{listed}");
-    assert!(bed.kubectl(&["explain", "db.spec"]).contains("replicas"));
+    let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["NAME", "ENGINE", "VERSION", "REPLICAS", "READY", "PHASE", "PRIMARY", "AGE"]);
+    assert_eq!(rows[1][..7], ["orders", "postgres", &version, "3", "3", "Running", &primary(&database)]);
+    for (field, words) in [
+        ("db.spec", "How many instances there are, the primary included"),
+        ("db.spec.storage", "It can grow and can't shrink"),
+        ("db.status.readyReplicas", "How many of them are ready"),
+    ] {
+        let explained = bed.kubectl(&["explain", field]);
+        let explained = explained.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(explained.contains(words), "{field}: {explained}");
+    }
+    let pods = bed.kubectl(&["get", "--raw", &scale(&bed)]);
+    assert!(pods.contains(r#""selector":"keelson.dev/database=orders""#), "for autoscalers: {pods}");
     bed.kubectl(&["scale", "db", "orders", "--replicas=2"]);
     bed.ready(2).await;
+    assert!(bed.kubectl(&["get", "--raw", &scale(&bed)]).contains(r#""spec":{"replicas":2}"#));
     bed.kubectl(&["delete", "db", "orders"]);
     bed.close().await;
 }

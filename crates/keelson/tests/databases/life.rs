@@ -4,22 +4,9 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use serde_json::json;
+use testbed::{Look, until};
 
 use crate::bed::{Bed, LONG, MINUTE, condition, primary};
-
-#[tokio::test]
-async fn what_is_written_through_the_service_is_on_every_instance() {
-    let bed = Bed::open("writes").await;
-    bed.create(json!({"version": "18", "replicas": 3, "storage": "1Gi"})).await;
-    bed.ready(3).await;
-    bed.client().await;
-    bed.sql("create table t (id int primary key)").await;
-    bed.sql("insert into t select generate_series(1, 1000)").await;
-    for pod in ["orders-0", "orders-1", "orders-2"] {
-        bed.says(pod, "app", "select count(*) from t", "1000").await;
-    }
-    bed.close().await;
-}
 
 #[tokio::test]
 async fn leadership_is_handed_over_when_somebody_asks_and_nothing_is_lost() {
@@ -54,6 +41,14 @@ async fn volumes_stay_and_are_taken_again_only_when_somebody_says_so() {
     bed.kubectl(&["delete", "db", "orders", "--wait"]);
     let claims: Api<PersistentVolumeClaim> = bed.api();
     assert_eq!(claims.list(&Default::default()).await.unwrap().items.len(), 1, "Retain is the default");
+    until("it to say which volumes stay", MINUTE, || async {
+        match bed.kubectl(&["get", "events", "--field-selector=reason=Retained"]) {
+            said if said.contains("volumes stay: data-orders-0") => Look::There(()),
+            said => Look::NotYet(said),
+        }
+    })
+    .await
+    .unwrap();
 
     bed.create(json!({"storage": "1Gi"})).await;
     let waiting = bed
@@ -69,8 +64,7 @@ async fn volumes_stay_and_are_taken_again_only_when_somebody_says_so() {
     assert!(left.iter().all(|set| set.metadata.deletion_timestamp.is_some()), "nothing is started: {left:?}");
     bed.kubectl(&["annotate", "db", "orders", "keelson.dev/adopt-volumes=yes"]);
     bed.ready(1).await;
-    bed.kubectl(&["delete", "pod", "client"]);
-    bed.client().await;
+    bed.client_again().await;
     assert_eq!(bed.sql("select id from t").await, "42");
     bed.close().await;
 }

@@ -3,4 +3,13 @@
 mod bed;
 mod changes;
 mod examples;
+mod foreign;
+mod health;
 mod life;
+mod pods;
+mod rollouts;
+mod secrets;
+mod upkeep;
+mod versions;
+mod wants;
+mod writer;

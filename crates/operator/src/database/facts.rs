@@ -28,6 +28,9 @@ pub struct Observed {
     pub secrets_mark: String,
     /// What agents were told last.
     pub config: Option<InstanceSettings>,
+    /// When the account of its agents was made. One that is made anew has the name of the old one, but the
+    /// tokens of pods from before are of no use any more.
+    pub account: Option<Timestamp>,
     /// The StatefulSet, if there is one.
     pub set: Option<Set>,
     /// Its pods, by ordinal.
@@ -70,6 +73,8 @@ pub struct Instance {
     pub deleting: bool,
     /// Whether the kubelet says that it serves.
     pub ready: bool,
+    /// Whether the kubelet says that its volumes or its network are not there yet.
+    pub unmounted: bool,
     /// What it was made for; see [`super::children::stateful_set::asked`].
     pub asked: Option<String>,
     /// The restart that it was told of last.
@@ -119,7 +124,7 @@ pub struct Claim {
 pub struct Lately {
     /// A handover was asked of this leader, so long ago.
     pub handover: Option<(String, Duration)>,
-    /// The Secrets were written, so long ago.
+    /// The Secrets were written because somebody missed them, so long ago.
     pub secrets: Option<Duration>,
     /// A volume was refused to grow, with this reason, so long ago.
     pub growth_refused: Option<(String, Duration)>,

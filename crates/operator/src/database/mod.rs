@@ -31,7 +31,7 @@ use keelson_kit::{Kind, Next, Reconciler, Round};
 use kube::ResourceExt;
 use thiserror::Error;
 
-use self::facts::Lately;
+use self::facts::{Claim, Lately};
 use self::plan::{Plan, Step};
 use crate::metrics::Databases;
 use crate::root::{Root, RootError};
@@ -90,7 +90,7 @@ pub fn kind(root: Arc<Root>, agent_image: &str, metrics: Databases) -> Kind<Data
     Kind::new(DatabaseController { root, agent_image, metrics, lately: Mutex::default() })
         .owns_content_of::<ConfigMap>(observe::trim_config)
         .owns_unread::<Secret>()
-        .owns::<ServiceAccount>()
+        .owns_content_of::<ServiceAccount>(observe::trim_account)
         .owns::<Role>()
         .owns::<RoleBinding>()
         .owns_content_of::<StatefulSet>(observe::trim_set)
@@ -157,7 +157,9 @@ impl DatabaseController {
                 let rotation = database.annotations().get(annotations::ROTATE_SECRETS);
                 let rotation = rotation.map(String::as_str).unwrap_or_default();
                 act::write_secrets(wanted, &self.root, rotation, until, round).await?;
-                self.marks().entry(round.key().clone()).or_default().secrets = Some(Instant::now());
+                if plan.repair {
+                    self.marks().entry(round.key().clone()).or_default().secrets = Some(Instant::now());
+                }
             }
             // What this process has written itself is no news to it, and nobody else would tell.
             if act::apply(wanted, plan.apply_set, round).await? {
@@ -200,21 +202,26 @@ impl DatabaseController {
 
     async fn clean_volumes(&self, database: &Database, round: &Round) -> Result<(), Failure> {
         let seen = observe::observe(database, round, &self.root, Lately::default(), &self.agent_image)?;
-        let own: Vec<_> =
-            seen.claims.iter().filter(|claim| claim.database_uid.as_deref() == Some(&seen.uid)).collect();
-        let names: Vec<&str> = own.iter().map(|claim| claim.name.as_str()).collect();
-        // A policy that can't be read removes nothing.
+        // Or its controller would make anew what is removed.
+        round.remove::<StatefulSet>(&seen.name).await?;
+        let own = seen.claims.iter().filter(|claim| claim.database_uid.as_deref() == Some(&seen.uid));
+        // A policy that can't be read removes nothing. A claim that has no volume holds nothing.
         let policy = database.spec.deletion_policy.as_ref().and_then(|policy| policy.parse().ok());
-        if policy == Some(DeletionPolicy::Delete) {
-            for claim in &own {
-                let step = Step::RemoveClaim { claim: claim.name.clone(), uid: claim.uid.clone() };
-                act::take(&step, &seen.uid, round).await?;
-            }
-            round.event(Severity::Normal, "Deleted", format!("volumes go: {}", names.join(", ")));
-        } else if !names.is_empty() {
+        let (go, stay): (Vec<_>, Vec<_>) =
+            own.partition(|claim| policy == Some(DeletionPolicy::Delete) || !claim.bound);
+        for claim in &go {
+            let step = Step::RemoveClaim { claim: claim.name.clone(), uid: claim.uid.clone() };
+            act::take(&step, &seen.uid, round).await?;
+        }
+        let names =
+            |claims: &[&Claim]| claims.iter().map(|claim| claim.name.as_str()).collect::<Vec<_>>().join(", ");
+        if !go.is_empty() {
+            round.event(Severity::Normal, "Deleted", format!("volumes go: {}", names(&go)));
+        }
+        if !stay.is_empty() {
             let note = format!(
                 "volumes stay: {}. A new Database of this name can take them with the annotation {}=yes",
-                names.join(", "),
+                names(&stay),
                 annotations::ADOPT_VOLUMES
             );
             round.event(Severity::Normal, "Retained", note);

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, PodStatus, ServiceAccount};
 use keelson_api::instance::{InstanceSettings, Names, SETTINGS_KEY, annotations as shared, labels};
 use keelson_api::v1::Database;
 use keelson_api::value::Size;
@@ -27,6 +27,7 @@ pub(super) fn observe(
     let name = database.name_any();
     let names = Names(&name);
     let config: Option<ConfigMap> = round.child(&names.config())?;
+    let account: Option<ServiceAccount> = round.child(&name)?;
     let set: Option<StatefulSet> = round.child(&name)?;
     let uid = database.uid().unwrap_or_default();
     let mut instances: Vec<Instance> =
@@ -46,6 +47,7 @@ pub(super) fn observe(
         status: database.status.clone().unwrap_or_default(),
         adopt: annotation(shared::ADOPT_VOLUMES).as_deref() == Some("yes"),
         config: config.filter(|config| is_of(&config.metadata, &uid)).and_then(|config| settings(&config)),
+        account: account.map(|account| made(&account.metadata)),
         set: set.filter(|set| is_of(&set.metadata, &uid)).map(|set| stateful_set(&set)),
         instances,
         claims,
@@ -90,6 +92,9 @@ fn instance(names: Names<'_>, pod: &Pod) -> Option<Instance> {
     let meta = &pod.metadata;
     let annotation = |key: &str| meta.annotations.as_ref()?.get(key).cloned();
     let status = pod.status.clone().unwrap_or_default();
+    let holds = |kind: &str, word: &str| {
+        status.conditions.iter().flatten().any(|one| one.type_ == kind && one.status == word)
+    };
     let name = meta.name.clone()?;
     Some(Instance {
         ordinal: names.ordinal(&name)?,
@@ -98,13 +103,17 @@ fn instance(names: Names<'_>, pod: &Pod) -> Option<Instance> {
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         made: made(meta),
         deleting: meta.deletion_timestamp.is_some(),
-        ready: status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True"),
+        ready: holds("Ready", "True"),
+        unmounted: holds(MOUNTED, "False"),
         asked: annotation(annotations::ASKED),
         restart: annotation(shared::RESTART),
         report: annotation(shared::REPORT).and_then(|report| serde_json::from_str(&report).ok()),
         hindrance: hindrance(&status),
     })
 }
+
+/// That volumes and network of a pod are there.
+const MOUNTED: &str = "PodReadyToStartContainers";
 
 fn hindrance(status: &PodStatus) -> Option<Hindrance> {
     let unscheduled = status.conditions.iter().flatten().find(|one| {
@@ -160,7 +169,7 @@ pub(super) fn trim_pod(pod: &mut DynamicObject) {
     let status = &mut pod.data["status"];
     keep(status, &["conditions", "containerStatuses", "initContainerStatuses"]);
     if let Some(Value::Array(conditions)) = status.get_mut("conditions") {
-        conditions.retain(|one| one["type"] == "Ready" || one["type"] == "PodScheduled");
+        conditions.retain(|one| ["Ready", "PodScheduled", MOUNTED].iter().any(|kind| one["type"] == *kind));
         conditions.iter_mut().for_each(|one| keep(one, &["type", "status", "reason", "message"]));
     }
     for containers in ["containerStatuses", "initContainerStatuses"] {
@@ -189,6 +198,12 @@ pub(super) fn trim_set(set: &mut DynamicObject) {
         keep(template, &["spec"]);
         keep(&mut template["spec"], &["resources"]);
     }
+}
+
+/// Of the account, that it is there and since when.
+pub(super) fn trim_account(account: &mut DynamicObject) {
+    trim_meta(&mut account.metadata, &[], &[]);
+    keep(&mut account.data, &[]);
 }
 
 /// Of the ConfigMap, what agents are told.
@@ -256,7 +271,9 @@ mod tests {
         ], "podIP": "noise"}));
         assert!(found.ready && found.hindrance.is_none() && found.ordinal == 1);
         assert_eq!((found.asked.as_deref(), found.report.unwrap().epoch), (Some("ab"), 3));
-        assert!(!seen(json!(null)).ready);
+        assert!(!seen(json!(null)).ready && !found.unmounted);
+        let waits = seen(json!({"conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]}));
+        assert!(waits.unmounted && !waits.ready);
     }
 
     #[test]

@@ -20,9 +20,11 @@ use super::turns::{self, Turn};
 pub const CERTIFICATE_LASTS: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// How long before its end it is replaced.
 pub const CERTIFICATE_RENEWED: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// Secrets that are said to be damaged are written again at most this often: it takes a kubelet a minute
-/// to bring them to a pod.
+/// Secrets that somebody misses are written again at most this often: it takes a kubelet a minute to bring
+/// them to a pod.
 pub const SECRETS_PACE: Duration = Duration::from_secs(120);
+/// A pod may take this long until its volumes are there; then it may be a Secret that is missing.
+pub const MOUNTS_TAKE: Duration = Duration::from_secs(20);
 /// A handover is asked for again after this long.
 pub const HANDOVER_PACE: Duration = Duration::from_secs(30);
 
@@ -36,6 +38,8 @@ pub struct Plan {
     pub wanted: Option<Wanted>,
     /// Whether the Secrets are to be written first, and until when the certificate is to be valid.
     pub secrets: Option<Timestamp>,
+    /// Whether that is because somebody misses them, which is not done all the time.
+    pub repair: bool,
     /// Whether the StatefulSet is to be applied with the others.
     pub apply_set: bool,
     /// What else is to be done, in this order.
@@ -138,6 +142,7 @@ pub enum Kind {
 pub(super) struct Decided {
     pub wanted: Option<Wanted>,
     pub secrets: Option<Timestamp>,
+    pub repair: bool,
     pub apply_set: bool,
     pub steps: Vec<Step>,
     pub held_up: Option<HeldUp>,
@@ -154,10 +159,11 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         ..Decided::default()
     });
     let said = status::say(seen, &decided);
-    let Decided { wanted, secrets, apply_set, steps, again, .. } = decided;
+    let Decided { wanted, secrets, repair, apply_set, steps, again, .. } = decided;
     Plan {
         wanted,
         secrets,
+        repair,
         apply_set,
         steps,
         status: said.status,
@@ -215,10 +221,16 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
         .or(rollout.map(|message| Progress { kind: Kind::RollingOut, message }))
         .or(growing.then(|| Progress { kind: Kind::Growing, message: format!("volumes grow to {storage}") }));
     let renewal = until.duration_since(now) - CERTIFICATE_RENEWED;
-    let again =
-        [found.again, pause, growth.pause, Duration::try_from(renewal).ok()].into_iter().flatten().min();
+    let other_secrets = seen.config.as_ref().is_none_or(|config| config.secrets != wanted.instance.secrets);
+    let missed = secrets_missed(seen, now);
+    let repair = !other_secrets && missed.is_some_and(|wait| wait.is_zero());
+    let missed = missed.filter(|wait| !wait.is_zero());
+    let again = [found.again, pause, growth.pause, missed, Duration::try_from(renewal).ok()];
+    let again = again.into_iter().flatten().min();
     Ok(Decided {
-        secrets: must_write_secrets(seen, &wanted.instance.secrets, now).then_some(until),
+        // The ConfigMap is written after the Secrets and says which they were.
+        secrets: (other_secrets || repair).then_some(until),
+        repair,
         apply_set: remake.is_none() && seen.set.as_ref().is_none_or(|set| !set.deleting),
         wanted: Some(wanted),
         steps,
@@ -257,12 +269,14 @@ fn settings(seen: &Observed) -> Result<Settings, HeldUp> {
     Ok(settings)
 }
 
-/// The version to run. Where the spec names none, that is what has run so far.
+/// The version to run. Where the spec names none, that is what has run so far. Where nothing has, there are
+/// no files yet, and any may be asked for.
 fn version(seen: &Observed, settings: &Settings) -> Result<Version, HeldUp> {
-    let running = seen.config.as_ref().map(|config| config.version);
+    let so_far = version_so_far(seen, settings.engine);
+    let running = so_far.filter(|_| seen.exists() || which_database(seen).is_some());
     let asked = seen.spec.version.as_ref().map(|_| settings.version);
     let (Some(running), Some(asked)) = (running, asked) else {
-        return Ok(asked.or(running).unwrap_or(settings.version));
+        return Ok(asked.or(so_far).unwrap_or(settings.version));
     };
     let engine = settings.engine;
     if engine.series(&running) == engine.series(&asked) {
@@ -276,6 +290,16 @@ fn version(seen: &Observed, settings: &Settings) -> Result<Version, HeldUp> {
              {running}; nothing else is done until then"
         ),
         waits: false,
+    })
+}
+
+/// As agents were told; where that is lost, as the status has it, without the number that nobody asked for.
+fn version_so_far(seen: &Observed, engine: Engine) -> Option<Version> {
+    let told = seen.config.as_ref().map(|config| config.version);
+    told.or_else(|| {
+        let ran: Version = seen.status.version.as_ref()?.parse().ok()?;
+        let minor = ran.minor.filter(|_| engine == Engine::Mysql);
+        Some(Version { minor, patch: None, ..ran })
     })
 }
 
@@ -323,21 +347,22 @@ fn secrets_id(seen: &Observed, until: Timestamp) -> String {
     fingerprint(&format!("{} {until}", seen.secrets_mark))
 }
 
-/// The ConfigMap is written after the Secrets and says which they were. Who says that they are damaged is
-/// believed, but not all the time.
-fn must_write_secrets(seen: &Observed, wanted: &str, now: Timestamp) -> bool {
-    if seen.config.as_ref().is_none_or(|config| config.secrets != wanted) {
-        return true;
-    }
-    let damaged = |instance: &Instance| match &instance.report {
-        Some(report) => report.reason.as_deref() == Some(reasons::SECRETS_DAMAGED),
-        // A pod whose Secret is missing is not started at all, and says no more than that.
-        None => {
-            !instance.ready && instance.hindrance.is_none() && trouble::age(instance.made, now) > SECRETS_PACE
+/// Whether somebody misses Secrets, and in how long they are to be written again. Who says that they are
+/// damaged is believed, but not all the time.
+fn secrets_missed(seen: &Observed, now: Timestamp) -> Option<Duration> {
+    let missed = |instance: &Instance| match &instance.report {
+        Some(report) => {
+            (report.reason.as_deref() == Some(reasons::SECRETS_DAMAGED)).then_some(Duration::ZERO)
         }
+        // A pod whose Secret is missing is not started at all, and says no more than that.
+        None if instance.unmounted && instance.hindrance.is_none() && !instance.deleting => {
+            Some(MOUNTS_TAKE.saturating_sub(trouble::age(instance.made, now)))
+        }
+        None => None,
     };
-    let rested = seen.lately.secrets.is_none_or(|ago| ago >= SECRETS_PACE);
-    rested && seen.instances.iter().any(damaged)
+    let soonest = seen.instances.iter().filter_map(missed).min()?;
+    let rest = seen.lately.secrets.map(|ago| SECRETS_PACE.saturating_sub(ago)).unwrap_or_default();
+    Some(soonest.max(rest))
 }
 
 struct Scaling {

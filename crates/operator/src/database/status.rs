@@ -1,7 +1,7 @@
 //! What is said of a database: its status, its conditions, and what is worth an event.
 
 use keelson_api::instance::{Names, labels, ports};
-use keelson_api::v1::{DatabaseStatus, InstanceStatus, Phase};
+use keelson_api::v1::{DatabaseStatus, DeletionPolicy, InstanceStatus, Phase};
 use keelson_api::value::{Version, Written};
 use keelson_kit::conditions::Finding;
 use keelson_kit::events::Severity;
@@ -226,9 +226,12 @@ impl Standing<'_> {
         news
     }
 
-    /// Volumes that are left over are said.
+    /// Volumes that are left over are said, unless they are to go.
     fn scaled(&self) -> String {
+        let settings = self.decided.wanted.as_ref().map(|wanted| &wanted.settings);
+        let go = settings.is_some_and(|settings| settings.deletion_policy == DeletionPolicy::Delete);
         let left = self.seen.claims.iter().filter(|claim| claim.ordinal >= self.replicas && !claim.deleting);
+        let left = left.filter(|_| !go);
         let left: Vec<&str> = left.map(|claim| claim.name.as_str()).collect();
         match left.as_slice() {
             [] => self.count(),

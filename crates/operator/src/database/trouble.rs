@@ -35,12 +35,20 @@ pub(super) struct Found {
 pub(super) fn found(seen: &Observed, now: Timestamp) -> Found {
     let mut found = Found::default();
     for instance in seen.instances.iter().filter(|instance| !instance.deleting) {
-        found.instance(instance, now);
+        let claim = seen.claims.iter().find(|claim| claim.ordinal == instance.ordinal);
+        found.instance(instance, claim, now);
     }
     for claim in seen.claims.iter().filter(|claim| !claim.deleting) {
-        found.claim(claim, now);
+        let instance = seen.instances.iter().find(|instance| instance.ordinal == claim.ordinal);
+        found.claim(claim, instance, now);
     }
     found
+}
+
+/// Whether it is the volume that keeps a pod from every node, as the scheduler says.
+fn wants_volume(why: &str, claim: Option<&Claim>) -> bool {
+    let why = why.to_lowercase();
+    claim.is_some_and(|claim| !claim.bound) && (why.contains("volume") || why.contains("storage"))
 }
 
 /// Less was asked for than there is.
@@ -81,13 +89,15 @@ impl Found {
         }
     }
 
-    fn instance(&mut self, instance: &Instance, now: Timestamp) {
+    fn instance(&mut self, instance: &Instance, claim: Option<&Claim>, now: Timestamp) {
         let (name, age) = (&instance.name, age(instance.made, now));
         match &instance.hindrance {
             Some(Hindrance::Image(why)) => self.add(
                 "ImageNotPulled",
                 format!("{name}: {why}. Check spec.version and spec.image, and that nodes may pull it"),
             ),
+            // That is said of the claim.
+            Some(Hindrance::Unschedulable(why)) if wants_volume(why, claim) => {}
             Some(Hindrance::Unschedulable(why)) => self.after(
                 FOR_A_NODE,
                 age,
@@ -115,14 +125,20 @@ impl Found {
         }
     }
 
-    fn claim(&mut self, claim: &Claim, now: Timestamp) {
+    fn claim(&mut self, claim: &Claim, instance: Option<&Instance>, now: Timestamp) {
         let name = &claim.name;
         if let Some(why) = &claim.stuck {
             self.add("VolumeNotGrown", format!("{name}: {why}. Its storage class may not allow growth"));
         }
-        if !claim.bound {
+        let why = instance.and_then(|instance| match &instance.hindrance {
+            Some(Hindrance::Unschedulable(why)) => Some(why),
+            _ => None,
+        });
+        // Most classes make a volume only when its pod has a node: what keeps it from one is said of the pod.
+        if !claim.bound && why.is_none_or(|why| wants_volume(why, Some(claim))) {
+            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
             let message = format!(
-                "{name} has no volume yet. Check spec.storage.class and that so much can be had: \
+                "{name} has no volume yet{why}. Check spec.storage.class and that so much can be had: \
                  kubectl describe pvc {name}"
             );
             self.after(FOR_A_VOLUME, age(claim.made, now), "VolumeNotBound", message);

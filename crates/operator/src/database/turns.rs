@@ -69,6 +69,10 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted) -> Turn {
     if let Some(ordinal) = away {
         return Turn::Wait(format!("waits until {} is back", names.pod(ordinal)));
     }
+    // It can't hand over either: nothing that its agent asks of the API server is answered.
+    if let Some(mute) = instances.iter().find(|instance| view.is_mute(instance) && view.leads(instance)) {
+        return view.take(mute);
+    }
     if let Some(broken) = instances.iter().find(|instance| view.is_broken(instance)) {
         return view.take(broken);
     }
@@ -114,7 +118,7 @@ fn is_well(instance: &Instance) -> bool {
 
 impl View<'_> {
     fn need(&self, instance: &Instance) -> Need {
-        if instance.asked.as_deref() != Some(&self.asked) {
+        if instance.asked.as_deref() != Some(&self.asked) || self.is_mute(instance) {
             return Need::Pod;
         }
         // What an agent says of settings that it has not read yet says nothing of those that it is to have.
@@ -122,6 +126,11 @@ impl View<'_> {
             report.pending_restart && report.settings.as_deref() == Some(&self.settings)
         });
         if pending { Need::Restart } else { Need::Nothing }
+    }
+
+    /// Whether its token is of an account that is no more.
+    fn is_mute(&self, instance: &Instance) -> bool {
+        self.seen.account.is_some_and(|made| instance.made < made)
     }
 
     fn leads(&self, instance: &Instance) -> bool {

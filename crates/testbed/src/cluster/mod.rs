@@ -18,7 +18,7 @@ use crate::components::CONTAINERD_SOCKET;
 use crate::error::{Asking, During, Error, Result};
 use crate::fault::{self, Fault, Volume};
 use crate::gobuild::Programs;
-use crate::image::Image;
+use crate::image::{Image, full_name};
 use crate::layout::{Cache, Layout};
 use crate::network::Node;
 use crate::pods::{Container, Which, Who};
@@ -207,22 +207,23 @@ impl Cluster {
 
     /// The same for an image that is already an OCI archive.
     pub fn load_archive(&self, archive: &Path) -> Result<()> {
+        self.on_images(&["import", "--snapshotter", "overlayfs", &archive.display().to_string()])
+    }
+
+    /// Gives an image that every node has another name beside its own: `postgres:17.5` for `postgres:17`.
+    pub fn name_image(&self, image: &str, also: &str) -> Result<()> {
+        self.on_images(&["tag", "--force", &full_name(image), &full_name(also)])
+    }
+
+    /// Does something with the images of every node that runs.
+    fn on_images(&self, arguments: &[&str]) -> Result<()> {
         let layout = self.testbed()?;
         let ctr = Programs::build(&Cache::open()?, &Progress::new(&Cache::open()?))?.find("ctr");
-        let (ctr, archive) = (ctr.display().to_string(), archive.display().to_string());
+        let ctr = ctr.display().to_string();
+        let words = [&ctr, "--address", CONTAINERD_SOCKET, "--namespace", "k8s.io", "images"];
+        let words = [&words, arguments].concat();
         for machine in node_machines(layout) {
-            machine.run(&[
-                &ctr,
-                "--address",
-                CONTAINERD_SOCKET,
-                "--namespace",
-                "k8s.io",
-                "images",
-                "import",
-                "--snapshotter",
-                "overlayfs",
-                &archive,
-            ])?;
+            machine.run(&words)?;
         }
         Ok(())
     }

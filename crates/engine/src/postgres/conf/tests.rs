@@ -104,6 +104,15 @@ fn a_replica_has_no_less_than_its_primary() {
 }
 
 #[test]
+fn a_promotion_takes_no_line_away_that_only_a_restart_could() {
+    let floor = Floor { connections: 100, workers: 8, senders: 10, prepared: 0, locks: 64 };
+    let (before, after) = (configured(&settings(), 17, None, Some(&floor)), plain(&settings()));
+    for (name, _) in floor.parameters() {
+        assert_eq!(value(&after.conf, name), value(&before.conf, name), "{name}");
+    }
+}
+
+#[test]
 fn a_replica_names_its_primary_and_itself() {
     let upstream = Upstream {
         host: "orders-0.orders".into(),

@@ -31,7 +31,12 @@ pub(super) fn rules(names: Names<'_>) -> Vec<PolicyRule> {
             vec![names.lease()],
         ),
         rule("discovery.k8s.io", "endpointslices", &["create"], vec![]),
-        rule("discovery.k8s.io", "endpointslices", &["get", "update", "patch"], vec![names.writers()]),
+        rule(
+            "discovery.k8s.io",
+            "endpointslices",
+            &["get", "list", "watch", "update", "patch"],
+            vec![names.writers()],
+        ),
         rule("", "pods", &["get", "list", "watch"], vec![]),
         rule("", "pods", &["patch"], pods),
         rule("", "configmaps", &["get", "list", "watch"], vec![names.config()]),

@@ -28,6 +28,7 @@ fn fresh(spec: Value) -> Observed {
         adopt: false,
         secrets_mark: "mark".to_owned(),
         config: None,
+        account: Some(ago(7200)),
         set: None,
         instances: Vec::new(),
         claims: Vec::new(),
@@ -59,6 +60,7 @@ fn follower(ordinal: u32, wanted: &Wanted) -> Instance {
         made: ago(3600),
         deleting: false,
         ready: true,
+        unmounted: false,
         asked: Some(asked(wanted)),
         restart: None,
         report: Some(Report {
@@ -228,10 +230,26 @@ fn what_is_not_supported_yet_is_said_and_not_done_differently() {
 }
 
 #[test]
+fn a_version_that_does_not_exist_is_corrected_where_none_has_run_yet() {
+    let mut seen = fresh(json!({"version": "99"}));
+    let wanted = applied(&mut seen).wanted.unwrap();
+    let hindrance = Some(Hindrance::Image("manifest unknown".to_owned()));
+    seen.instances = vec![Instance { ready: false, report: None, hindrance, ..follower(0, &wanted) }];
+    let made = applied(&mut seen);
+    assert_eq!((phase(&made), condition(&made, "Ready").1), (Phase::Failed, "ImageNotPulled"));
+    respec(&mut seen, json!({"version": "17"}));
+    let made = applied(&mut seen);
+    assert_eq!((made.wanted.unwrap().image.as_str(), replaced(&made.steps[0])), ("postgres:17", "orders-0"));
+}
+
+#[test]
 fn a_database_without_a_version_keeps_the_one_it_has() {
     let mut seen = running(json!({"version": "15"}));
     respec(&mut seen, json!({}));
     assert_eq!(plan(&seen, now()).wanted.unwrap().image, "postgres:15");
+    let mut lost = Observed { config: None, ..seen.clone() };
+    lost.status.version = Some(keelson_api::value::Written::new("15.4"));
+    assert_eq!(plan(&lost, now()).wanted.unwrap().image, "postgres:15", "as the status has it");
     respec(&mut seen, json!({"version": "15.4"}));
     assert_eq!(plan(&seen, now()).wanted.unwrap().image, "postgres:15.4");
     respec(&mut seen, json!({"version": "15", "image": "mirror/postgres:15"}));
@@ -272,17 +290,26 @@ fn secrets_are_written_when_they_change_when_their_time_comes_and_when_somebody_
     report.reason = Some(reasons::SECRETS_DAMAGED.to_owned());
     let made = plan(&seen, now());
     assert_eq!(made.secrets, Some(now() + CERTIFICATE_LASTS), "the same certificate's time as before");
-    assert_eq!(condition(&made, "Degraded").1, "SecretsDamaged");
+    assert_eq!((made.repair, condition(&made, "Degraded").1), (true, "SecretsDamaged"));
     seen.lately.secrets = Some(Duration::from_secs(30));
-    assert_eq!(plan(&seen, now()).secrets, None, "not again and again");
+    let made = plan(&seen, now());
+    assert_eq!(
+        (made.secrets, made.again),
+        (None, Some(SECRETS_PACE - Duration::from_secs(30))),
+        "in a while"
+    );
     seen.lately.secrets = Some(SECRETS_PACE);
-    assert!(plan(&seen, now()).secrets.is_some());
+    assert!(plan(&seen, now()).repair);
 
     let mut silent = running(json!({}));
-    (silent.instances[0].ready, silent.instances[0].report) = (false, None);
-    assert!(plan(&silent, now()).secrets.is_some(), "a pod that can't mount them says nothing at all");
-    silent.instances[0].made = ago(10);
-    assert_eq!(plan(&silent, now()).secrets, None);
+    let pod = &mut silent.instances[0];
+    (pod.ready, pod.unmounted, pod.report, pod.made) = (false, true, None, ago(5));
+    let made = plan(&silent, now());
+    assert_eq!((made.secrets, made.again), (None, Some(MOUNTS_TAKE - Duration::from_secs(5))));
+    silent.instances[0].made = ago(20);
+    assert!(plan(&silent, now()).repair, "a pod that can't mount them says nothing at all");
+    silent.instances[0].unmounted = false;
+    assert_eq!(plan(&silent, now()).secrets, None, "its image is on the way");
 }
 
 #[test]
@@ -496,6 +523,23 @@ fn nobody_takes_a_turn_while_nobody_leads() {
 }
 
 #[test]
+fn pods_from_before_their_account_was_made_anew_are_replaced_beginning_with_the_leader() {
+    let mut seen = running(json!({"replicas": 3}));
+    let wanted = plan(&seen, now()).wanted.unwrap();
+    seen.account = Some(ago(60));
+    assert_eq!(replaced(&plan(&seen, now()).steps[0]), "orders-0", "it can do nothing, not even hand over");
+    seen.instances[0] = Instance { made: ago(50), ready: false, report: None, ..follower(0, &wanted) };
+    assert_eq!(plan(&seen, now()).steps, [], "the others serve readers meanwhile");
+    seen.instances[0] = Instance { made: ago(50), ..follower(0, &wanted) };
+    lead(&mut seen, 0);
+    assert_eq!(replaced(&plan(&seen, now()).steps[0]), "orders-2");
+    for ordinal in [1, 2] {
+        seen.instances[ordinal].made = ago(40);
+    }
+    assert_eq!(plan(&seen, now()).steps, []);
+}
+
+#[test]
 fn a_single_instance_is_replaced_without_a_handover() {
     let mut seen = running(json!({"version": "17.4"}));
     respec(&mut seen, json!({"version": "17.5"}));
@@ -629,6 +673,7 @@ fn what_stands_in_the_way_is_said_once_it_is_that_old_and_looked_at_then() {
     seen.claims[0].made = ago(60);
     let made = plan(&seen, now());
     assert_eq!((phase(&made), condition(&made, "Degraded").1), (Phase::Degraded, "VolumeNotBound"));
+    assert!(condition(&made, "Degraded").2.starts_with("data-orders-0 has no volume yet. Check"));
 
     let mut seen = running(json!({}));
     let report = seen.instances[0].report.as_mut().unwrap();
@@ -638,6 +683,28 @@ fn what_stands_in_the_way_is_said_once_it_is_that_old_and_looked_at_then() {
         condition(&made, "Degraded"),
         (Some(true), "ParameterRefused", "orders-0: work_mem is no number")
     );
+}
+
+#[test]
+fn a_pod_that_waits_for_its_volume_and_a_volume_that_waits_for_its_pod_are_told_apart() {
+    let waiting = |why: &str| {
+        let mut seen = fresh(json!({}));
+        let wanted = applied(&mut seen).wanted.unwrap();
+        let hindrance = Some(Hindrance::Unschedulable(why.to_owned()));
+        seen.instances = vec![Instance { ready: false, report: None, hindrance, ..follower(0, &wanted) }];
+        seen.claims = vec![Claim { bound: false, ..claim(0) }];
+        let made = plan(&seen, now());
+        let (_, reason, message) = condition(&made, "Ready");
+        (reason.to_owned(), message.to_owned())
+    };
+    let why = r#"0/3 nodes are available: storageclass.storage.k8s.io "golden" not found"#;
+    let (reason, message) = waiting(why);
+    assert_eq!(reason, "VolumeNotBound");
+    assert!(message.contains("data-orders-0") && message.contains(why), "{message}");
+    assert!(!message.contains("spec.resources"), "{message}");
+    let (reason, message) = waiting("0/3 nodes are available: 3 Insufficient cpu");
+    assert_eq!(reason, "Unschedulable");
+    assert!(message.contains("spec.resources") && !message.contains("spec.storage"), "{message}");
 }
 
 #[test]

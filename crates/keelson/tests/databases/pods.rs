@@ -1,0 +1,55 @@
+//! What can be told of instances from outside: whether a pod, its container or its database was started anew.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+
+use crate::bed::Bed;
+
+/// The pods of `orders`: what is the same for as long as nothing was restarted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    pub uid: String,
+    /// How often its container was started again.
+    pub restarts: i32,
+    /// When its database was started.
+    pub database: String,
+}
+
+impl Bed {
+    /// The pods of `orders`, by name.
+    pub async fn pods(&self) -> BTreeMap<String, Pod> {
+        let pods: Api<Pod> = self.api();
+        let selector = ListParams::default().labels("keelson.dev/database=orders");
+        let found = pods.list(&selector).await.unwrap().items;
+        found.into_iter().map(|pod| (pod.metadata.name.clone().unwrap(), pod)).collect()
+    }
+
+    /// The uids of the pods of `orders`, by name.
+    pub async fn uids(&self) -> BTreeMap<String, String> {
+        self.pods().await.into_iter().map(|(name, pod)| (name, pod.metadata.uid.unwrap())).collect()
+    }
+
+    /// What was started when, by the pod's name.
+    pub async fn started(&self) -> BTreeMap<String, Started> {
+        let pods = self.pods().await.into_iter();
+        pods.map(|(name, pod)| {
+            let statuses = pod.status.unwrap().container_statuses.unwrap();
+            let started = Started {
+                uid: pod.metadata.uid.unwrap(),
+                restarts: statuses.iter().map(|status| status.restart_count).sum(),
+                database: self.ask(&name, "select pg_postmaster_start_time()"),
+            };
+            (name, started)
+        })
+        .collect()
+    }
+
+    /// Asks one instance over its local socket, once.
+    pub fn ask(&self, pod: &str, sql: &str) -> String {
+        let psql = ["psql", "-XAtq", "-U", "postgres", "-d", "postgres", "-c", sql];
+        self.kubectl(&[&["exec", pod, "-c", "database", "--"], &psql[..]].concat()).trim().to_owned()
+    }
+}

@@ -1,0 +1,56 @@
+//! Secrets that somebody has damaged.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use testbed::{Look, until};
+
+use crate::bed::{Bed, LONG, primary};
+
+/// Waits until a Secret holds what it held before.
+async fn is_back(bed: &Bed, before: &Secret) {
+    let secrets: Api<Secret> = bed.api();
+    let name = before.metadata.name.as_deref().unwrap();
+    until(&format!("the Secret {name} to be as it was"), 2 * LONG, || async {
+        match secrets.get_opt(name).await.unwrap() {
+            Some(found) if found.data == before.data => Look::There(()),
+            Some(found) => Look::NotYet(format!("it has {:?}", found.data.map(|data| data.into_keys()))),
+            None => Look::NotYet("there is none".to_owned()),
+        }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", bed.evidence()));
+}
+
+#[tokio::test]
+async fn secrets_that_somebody_emptied_or_deleted_are_written_again_and_the_database_serves_meanwhile() {
+    let bed = Bed::open("secrets").await;
+    bed.create(json!({"replicas": 2, "storage": "1Gi"})).await;
+    bed.ready(2).await;
+    bed.client().await;
+    let before = bed.started().await;
+    let secrets: Api<Secret> = bed.api();
+    let whole = secrets.get("orders-app").await.unwrap();
+    let empty = json!([{"op": "replace", "path": "/data", "value": {}}]);
+    let empty: Patch<()> = Patch::Json(serde_json::from_value(empty).unwrap());
+    secrets.patch("orders-app", &PatchParams::default(), &empty).await.unwrap();
+    assert_eq!(bed.try_sql("select 1").as_deref(), Ok("1"));
+    is_back(&bed, &whole).await;
+    assert_eq!(bed.try_sql("select 1").as_deref(), Ok("1"), "with the same password as ever");
+    bed.ready(2).await;
+    assert_eq!(bed.started().await, before, "nothing was started anew");
+
+    // One that is gone is missed by the next pod that needs it; what is mounted stays.
+    secrets.delete("orders-tls", &Default::default()).await.unwrap();
+    secrets.delete("orders-app", &Default::default()).await.unwrap();
+    assert_eq!(bed.try_sql("select 1").as_deref(), Ok("1"));
+    let leader = primary(&bed.ready(2).await);
+    let replica = if leader == "orders-0" { "orders-1" } else { "orders-0" };
+    bed.kubectl(&["delete", "pod", replica]);
+    is_back(&bed, &whole).await;
+    bed.ready(2).await;
+    assert_eq!(bed.started().await[&leader], before[&leader], "the primary is not disturbed");
+    assert_eq!(bed.try_sql("select 1").as_deref(), Ok("1"), "with the same password as ever");
+    bed.close().await;
+}

@@ -1,0 +1,74 @@
+//! A program that writes all the time and remembers what was acknowledged.
+
+use testbed::{Look, until};
+
+use crate::bed::{Bed, MINUTE};
+
+/// Each write is a connection of its own, so that it goes to whoever leads at that moment.
+const WRITE: &str = r#"
+rm -f /tmp/enough /tmp/ended; : > /tmp/acknowledged; i=0
+while [ ! -e /tmp/enough ]; do
+    i=$((i + 1))
+    timeout 5 psql "$URI" -XAtq -c "insert into written values ($i)" && echo $i >> /tmp/acknowledged
+    sleep 0.1
+done
+touch /tmp/ended
+"#;
+
+/// Writes in the pod `client` until it is told to finish.
+pub struct Writer<'a> {
+    bed: &'a Bed,
+}
+
+impl<'a> Writer<'a> {
+    /// Begins, and returns when the first write was acknowledged.
+    pub async fn start(bed: &'a Bed) -> Writer<'a> {
+        bed.sql("create table written (id int primary key)").await;
+        let write = format!("nohup sh -c '{WRITE}' >/dev/null 2>&1 &");
+        bed.kubectl(&["exec", "client", "--", "sh", "-c", &write]);
+        let writer = Writer { bed };
+        writer.acknowledges().await;
+        writer
+    }
+
+    fn run(&self, command: &str) -> String {
+        self.bed.kubectl(&["exec", "client", "--", "sh", "-c", command]).trim().to_owned()
+    }
+
+    fn acknowledged(&self) -> u32 {
+        self.run("wc -l < /tmp/acknowledged").parse().unwrap()
+    }
+
+    /// Waits until one more write was acknowledged than before.
+    pub async fn acknowledges(&self) {
+        let before = self.acknowledged();
+        until("a write to be acknowledged", MINUTE, || async {
+            match self.acknowledged() {
+                now if now > before => Look::There(()),
+                now => Look::NotYet(format!("{now} so far")),
+            }
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Ends, and finds every write that was acknowledged. Returns how many they are.
+    pub async fn finish(self) -> u32 {
+        self.run("touch /tmp/enough");
+        until("the writer to end", MINUTE, || async {
+            match self.run("ls /tmp").contains("ended") {
+                true => Look::There(()),
+                false => Look::NotYet("it still writes".to_owned()),
+            }
+        })
+        .await
+        .unwrap();
+        let lost = self.run(
+            r#"psql "$URI" -XAtq -v ON_ERROR_STOP=1 -c "create temp table acknowledged (id int)" \
+               -c "\copy acknowledged from /tmp/acknowledged" \
+               -c "select count(*) from acknowledged left join written using (id) where written.id is null""#,
+        );
+        assert_eq!(lost, "0", "writes that were acknowledged and are gone");
+        self.acknowledged()
+    }
+}
