@@ -175,7 +175,7 @@ impl Driver {
         let target = self.target.borrow_and_update().clone();
         let process_is = *process.borrow_and_update();
         self.notice_end(process_is).await;
-        let step = next(&target, &self.data, &self.acting, self.remedy);
+        let step = next(&target, &self.data, &self.acting, self.led.is_some(), self.remedy);
         let done = self.take(&step).await;
         self.failing = done.is_err().then(|| self.failing.unwrap_or_else(Instant::now));
         let for_long = self.failing.is_some_and(|since| since.elapsed() >= TROUBLE);
@@ -321,20 +321,35 @@ impl Driver {
 
     /// Takes back what another does not have. Where that can't be done, it is copied instead.
     async fn rewind(&mut self, of: &str) -> Result<(), Error> {
-        tracing::warn!(of, "taking back what the leader does not have");
         let upstream = self.upstream(of);
-        let reachable = tokio::net::TcpStream::connect((upstream.host.as_str(), upstream.port));
-        let reachable = tokio::time::timeout(PATIENCE, reachable).await.is_ok_and(|reached| reached.is_ok());
+        let theirs = self.engine.timeline_of(&upstream).await?;
+        let ours = match &self.data {
+            Data::Present(offline) => offline.timeline,
+            Data::Absent | Data::Unusable { .. } => 0,
+        };
+        if theirs <= ours && self.remedy == Remedy::None {
+            let why = format!("{of} has not begun a timeline of its own yet");
+            return Err(Error::Data { doing: "taking back what the leader does not have", why });
+        }
+        if theirs <= ours {
+            // There is nothing to take back; what it lacks is no longer to be had in any other way.
+            tracing::warn!(of, "this replica can't follow, so the leader is copied");
+            self.remedy = Remedy::Clone;
+            return Ok(());
+        }
+        tracing::warn!(of, "taking back what the leader does not have");
         let rewound = self.engine.rewind_from(&upstream).await;
         self.remedy = match &rewound {
             Ok(()) => Remedy::None,
-            Err(error) if reachable => {
+            Err(error) => {
                 tracing::warn!(%error, "it can't be taken back, so the leader is copied");
                 Remedy::Clone
             }
-            Err(_) => self.remedy,
         };
-        rewound
+        if rewound.is_ok() {
+            self.set_led(None)?;
+        }
+        Ok(())
     }
 
     fn upstream(&self, of: &str) -> Upstream {

@@ -63,8 +63,8 @@ pub enum Step {
     Trouble(String),
 }
 
-/// The next step.
-pub fn next(target: &Target, data: &Data, acting: &Acting, remedy: Remedy) -> Step {
+/// The next step. `led` says whether the data took writes since it was last copied or followed anybody.
+pub fn next(target: &Target, data: &Data, acting: &Acting, led: bool, remedy: Remedy) -> Step {
     match (target, acting) {
         (Target::Wait, _) => Step::Nothing,
         (Target::Close | Target::Finish, Acting::Not) => Step::Nothing,
@@ -106,7 +106,7 @@ pub fn next(target: &Target, data: &Data, acting: &Acting, remedy: Remedy) -> St
             )),
             Data::Present(_) if remedy == Remedy::Clone => Step::Clone(of.clone()),
             // What led and ended badly has, most likely, something that nobody else has.
-            Data::Present(offline) if remedy == Remedy::Rewind || !offline.replica && !offline.clean => {
+            Data::Present(offline) if remedy == Remedy::Rewind || led && !offline.clean => {
                 Step::Rewind(of.clone())
             }
             Data::Present(_) => Step::StartReplica(Some(Leader { name: of.clone(), epoch: *epoch })),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn then(target: &Target, data: &Data, acting: &Acting) -> Step {
-        next(target, data, acting, Remedy::None)
+        next(target, data, acting, false, Remedy::None)
     }
 
     #[test]
@@ -187,12 +187,16 @@ mod tests {
     #[test]
     fn one_that_was_left_behind_is_rewound_or_copied() {
         let rewind = Step::Rewind("orders-1".into());
-        assert_eq!(then(&replica(), &data(false, false), &Acting::Not), rewind, "it crashed as leader");
-        assert_eq!(next(&replica(), &present(true), &Acting::Not, Remedy::Rewind), rewind);
+        let crashed = data(false, false);
+        assert_eq!(next(&replica(), &crashed, &Acting::Not, true, Remedy::None), rewind, "it led");
+        let copied = then(&replica(), &crashed, &Acting::Not);
+        assert!(matches!(copied, Step::StartReplica(_)), "a copy looks the same: {copied:?}");
+        assert_eq!(next(&replica(), &present(true), &Acting::Not, false, Remedy::Rewind), rewind);
         let clone = Step::Clone("orders-1".into());
-        assert_eq!(next(&replica(), &present(true), &Acting::Not, Remedy::Clone), clone);
+        assert_eq!(next(&replica(), &present(true), &Acting::Not, false, Remedy::Clone), clone);
         let follows = Acting::Replica(leader("orders-1", 2));
-        assert_eq!(next(&replica(), &present(true), &follows, Remedy::Rewind), Step::Finish, "it ends first");
+        let ends = next(&replica(), &present(true), &follows, false, Remedy::Rewind);
+        assert_eq!(ends, Step::Finish, "it ends first");
     }
 
     #[test]
@@ -212,7 +216,7 @@ mod tests {
             *system = "8".into();
         }
         for remedy in [Remedy::None, Remedy::Rewind, Remedy::Clone] {
-            let step = next(&other, &present(true), &Acting::Not, remedy);
+            let step = next(&other, &present(true), &Acting::Not, false, remedy);
             let said = matches!(&step, Step::Trouble(why) if why.contains("system identifier 7, and not 8"));
             assert!(said, "{step:?}");
         }

@@ -51,7 +51,12 @@ impl Postgres {
         let new = self.blocking(folders::begin).await?;
         self.write_passfile()?;
         // The short timeouts of replication are not for a disk that is busy taking everything at once.
-        let connect = self.conninfo(upstream, &[("options", "-c wal_sender_timeout=60s")]);
+        // And under its own name it would count as a replica that has what it is sent.
+        let name = format!("{} (copy)", self.wanted().settings.name);
+        let connect = self.conninfo(
+            upstream,
+            &[("options", "-c wal_sender_timeout=60s"), ("application_name", name.as_str())],
+        );
         let mut arguments: Vec<OsString> = vec![
             "--pgdata".into(),
             new.clone().into(),
@@ -119,6 +124,25 @@ impl Postgres {
         // It can only go on as a replica: the log that makes it whole is the other's.
         folders::prepare(layout, self.programs.major, true)?;
         folders::unmark(layout)
+    }
+
+    /// The timeline that another instance is on now.
+    pub async fn timeline_of(&self, upstream: &Upstream) -> Result<u32> {
+        self.write_passfile()?;
+        let arguments = [
+            "--no-psqlrc".to_owned(),
+            "--no-password".into(),
+            "--tuples-only".into(),
+            "--no-align".into(),
+            "--dbname".into(),
+            self.conninfo(upstream, &[("replication", "true")]),
+            "--command".into(),
+            "IDENTIFY_SYSTEM".into(),
+        ];
+        let printed = self.programs.run("psql", arguments, |_| ()).await?;
+        let timeline = printed.trim().split('|').nth(1).and_then(|timeline| timeline.parse().ok());
+        let why = || format!("IDENTIFY_SYSTEM said {}", printed.trim());
+        timeline.ok_or_else(|| Error::Data { doing: "asking for a timeline", why: why() })
     }
 
     fn conninfo(&self, upstream: &Upstream, more: &[(&str, &str)]) -> String {

@@ -119,7 +119,7 @@ pub(crate) async fn stop(
     if running.is_some() {
         let ended = watched.wait_for(|process| !matches!(process, Process::Running(_)));
         // It is dead; only a disk that does not answer can keep it from being gone.
-        let _ = tokio::time::timeout(Duration::from_secs(1), ended).await;
+        let _ = tokio::time::timeout(Duration::from_millis(200), ended).await;
     }
     Ok(match *watched.borrow() {
         Process::Ended(exit) => Some(exit),
@@ -158,7 +158,7 @@ impl Processes {
             for pid in &left {
                 let _ = kill(*pid, Signal::SIGKILL);
             }
-            if left.is_empty() || start.elapsed() > Duration::from_secs(2) {
+            if left.is_empty() || start.elapsed() > Duration::from_millis(500) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
