@@ -208,8 +208,8 @@ enum Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Read,
-    Take { epoch: u64, quorum: Quorum, commits: Quorum },
-    Renew { quorum: Quorum },
+    Take { epoch: u64, quorum: Quorum, commits: Quorum, ttl: Duration },
+    Renew { quorum: Quorum, ttl: Duration },
     Release,
 }
 
@@ -462,17 +462,19 @@ impl Machine {
     }
 
     fn wrote(&mut self, version: String, sent: Instant, now: Instant) {
-        let term = sent + self.settings.ttl.saturating_sub(self.settings.margin);
+        // It lasts as long as was written, whatever the spec says by now.
+        let margin = self.settings.margin;
+        let until = |ttl: Duration| sent + ttl.saturating_sub(margin);
         match self.asked.take() {
-            Some(Asked::Take { epoch, quorum, commits }) if now < term || self.is_alone() => {
+            Some(Asked::Take { epoch, quorum, commits, ttl }) if now < until(ttl) || self.is_alone() => {
                 self.hold = None;
                 // Those who held still need a moment to find who leads now.
                 let streamed = quorum.names.iter().map(|name| (name.clone(), now)).collect();
                 self.role = Role::Leader(Term {
-                    until: term,
+                    until: until(ttl),
                     version: Version::Known(version),
                     epoch,
-                    ttl: self.settings.ttl,
+                    ttl,
                     renewed: sent,
                     contested: quorum.elects_without(&self.me.holder.name),
                     quorum,
@@ -485,10 +487,9 @@ impl Machine {
             }
             // The answer came too late to be of use. Read, and find it to be one's own.
             Some(Asked::Take { .. }) => {}
-            Some(Asked::Renew { quorum }) => {
-                let ttl = self.settings.ttl;
+            Some(Asked::Renew { quorum, ttl }) => {
                 if let Role::Leader(own) | Role::Yielding { term: own, .. } = &mut self.role {
-                    own.until = term.max(own.until);
+                    own.until = until(ttl).max(own.until);
                     own.version = Version::Known(version);
                     own.ttl = ttl;
                     own.renewed = sent;

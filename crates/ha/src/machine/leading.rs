@@ -65,7 +65,7 @@ impl Machine {
         if let Role::Leader(term) | Role::Yielding { term, .. } = &mut self.role {
             term.contested |= quorum.elects_without(&self.me.holder.name);
         }
-        self.ask(Asked::Renew { quorum }, Request::Write { draft, replaces }, now)
+        self.ask(Asked::Renew { quorum, ttl: self.settings.ttl }, Request::Write { draft, replaces }, now)
     }
 
     /// Commits change whom they wait for when the Lease is known and allows it.

@@ -160,7 +160,10 @@ fn when_all_are_away_the_leader_goes_on_alone_or_waits_as_the_spec_says() {
         me.step(Input::Written { version: "11".into(), sent: start + SECOND }, start + SECOND);
         me.step(alone.clone(), start + 2 * SECOND);
         let next = renewal(&mut me, start + 2 * SECOND).unwrap_or_else(|| me.quorum().cloned().unwrap());
-        assert_eq!(next.is_empty() || me.asked == Some(Asked::Renew { quorum: quorum(&[]) }), !required);
+        assert_eq!(
+            next.is_empty() || me.asked == Some(Asked::Renew { quorum: quorum(&[]), ttl: 5 * SECOND }),
+            !required
+        );
         assert_eq!(commits(&me, start + 2 * SECOND), quorum(&[1]), "not before the Lease says so");
         me.step(Input::Written { version: "12".into(), sent: start + 2 * SECOND }, start + 2 * SECOND);
         me.step(alone, start + 2 * SECOND);
@@ -244,4 +247,14 @@ fn damage_is_no_reason_where_nobody_else_can_be_elected() {
     let mut me = leader(start, settings(), &[]);
     me.step(Input::Instance(Instance { damaged: true, ..primary(2, 100, &[], quorum(&[])) }), start);
     assert!(me.leads(start));
+}
+
+#[test]
+fn a_term_lasts_as_long_as_was_written_whatever_the_spec_says_by_then() {
+    let start = Instant::now();
+    let mut me = leader(start, settings(), &[1, 2]);
+    me.step(Input::Tick, start + SECOND);
+    me.step(Input::Settings(Settings { ttl: 60 * SECOND, ..settings() }), start + SECOND);
+    me.step(Input::Written { version: "11".into(), sent: start + SECOND }, start + SECOND);
+    assert!(!me.leads(start + 5 * SECOND), "the others wait for five seconds");
 }
