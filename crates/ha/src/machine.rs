@@ -72,7 +72,8 @@ pub enum Input {
         /// The moment before it was sent.
         sent: Instant,
     },
-    /// A read or a write failed, or was not answered in time. It may have been carried out all the same.
+    /// A read or a write failed, or was not answered in time. It may have been carried out all the same, or
+    /// be carried out later.
     Failed,
     /// A write was refused: somebody else has written since.
     Conflict,
@@ -163,6 +164,9 @@ struct Term {
     /// The end of it.
     until: Instant,
     version: Version,
+    /// The version that a write which was not answered would replace. While it is in the Lease, that write
+    /// may still come.
+    late: Option<String>,
     epoch: u64,
     /// How long it lasts, as it was written.
     ttl: Duration,
@@ -335,7 +339,10 @@ impl Machine {
                 }
             }
             Input::Written { version, sent } => self.wrote(version, sent, now),
-            Input::Failed => self.failed(),
+            Input::Failed => {
+                self.unanswered();
+                self.failed();
+            }
             Input::Conflict => {
                 self.failed();
                 // What was written may be for this instance: a request to hand over, for one.
@@ -440,7 +447,10 @@ impl Machine {
                 Some(found) if mine && found.epoch == term.epoch => {
                     term.version = Version::Known(found.version.clone());
                     term.quorum = found.quorum.clone();
-                    term.contested = found.quorum.elects_without(&self.me.holder.name);
+                    term.late = term.late.take().filter(|late| *late == found.version);
+                    let sure = term.late.is_none();
+                    term.contested =
+                        found.quorum.elects_without(&self.me.holder.name) || term.contested && !sure;
                 }
                 // Whatever the clock says, it is over.
                 _ => self.role = Role::Follower,
@@ -473,6 +483,7 @@ impl Machine {
                 self.role = Role::Leader(Term {
                     until: until(ttl),
                     version: Version::Known(version),
+                    late: None,
                     epoch,
                     ttl,
                     renewed: sent,
@@ -491,6 +502,7 @@ impl Machine {
                 if let Role::Leader(own) | Role::Yielding { term: own, .. } = &mut self.role {
                     own.until = until(ttl).max(own.until);
                     own.version = Version::Known(version);
+                    own.late = None;
                     own.ttl = ttl;
                     own.renewed = sent;
                     own.contested = quorum.elects_without(&self.me.holder.name);
@@ -503,6 +515,16 @@ impl Machine {
         // What was seen is no longer what is there.
         self.seen = None;
         self.next_look = Some(now + self.settings.look);
+    }
+
+    /// A renewal that was not answered may be carried out later, also after the Lease was read.
+    fn unanswered(&mut self) {
+        if let (Some(Asked::Renew { .. }), Role::Leader(term) | Role::Yielding { term, .. }) =
+            (&self.asked, &mut self.role)
+            && let Version::Known(version) = &term.version
+        {
+            term.late = Some(version.clone());
+        }
     }
 
     fn failed(&mut self) {

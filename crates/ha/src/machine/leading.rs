@@ -81,12 +81,13 @@ impl Machine {
         }
     }
 
-    /// What to change about the quorum. Nothing while a write is under way, or its outcome is not known.
+    /// What to change about the quorum. Nothing while a write is under way, or its outcome is not known, or it
+    /// may still come.
     fn change(&self) -> Change {
         let (Role::Leader(term), Some(instance)) = (&self.role, &self.instance) else {
             return Change::Nothing;
         };
-        let known = matches!(term.version, Version::Known(_)) && self.asked.is_none();
+        let known = matches!(term.version, Version::Known(_)) && term.late.is_none() && self.asked.is_none();
         if !known || instance.running != Running::Primary {
             return Change::Nothing;
         }

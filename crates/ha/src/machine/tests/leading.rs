@@ -258,3 +258,24 @@ fn a_term_lasts_as_long_as_was_written_whatever_the_spec_says_by_then() {
     me.step(Input::Written { version: "11".into(), sent: start + SECOND }, start + SECOND);
     assert!(!me.leads(start + 5 * SECOND), "the others wait for five seconds");
 }
+
+#[test]
+fn a_write_that_comes_after_it_was_looked_for_is_reckoned_with() {
+    let start = Instant::now();
+    let mut me = leader(start, settings(), &[]);
+    let later = |millis: u64| start + Duration::from_millis(millis);
+    me.step(Input::Instance(primary(2, 100, &[1], quorum(&[]))), later(100));
+    me.step(Input::Instance(primary(2, 100, &[1], quorum(&[1]))), later(200));
+    let changed = me.step(Input::Instance(primary(2, 100, &[1], quorum(&[1]))), later(600));
+    assert!(matches!(changed, Some(Request::Write { .. })));
+    me.step(Input::Failed, later(1000));
+    me.step(Input::Tick, later(1700));
+    // It has not arrived yet.
+    me.step(Input::Read(Some(lease("10", Some(holder(0, "a")), 2, quorum(&[])))), later(1700));
+    assert!(!me.leads(start + 60 * SECOND), "when it does, there is one that can be elected");
+    me.step(Input::Instance(primary(2, 100, &[], quorum(&[1]))), later(1700));
+    assert_eq!(commits(&me, later(1701)), quorum(&[1]), "which has to have each commit");
+    assert_eq!(renewal(&mut me, later(2700)), Some(quorum(&[])));
+    me.step(Input::Written { version: "11".into(), sent: later(2700) }, later(2800));
+    assert!(me.leads(start + 60 * SECOND), "now it can't come any more");
+}
