@@ -104,7 +104,8 @@ impl Machine {
         if term.in_force.is_none() && !goal.is_empty() {
             return Change::Nothing;
         }
-        if goal.is_empty() && self.settings.required && !term.quorum.is_empty() {
+        let required = self.settings.required && self.settings.instances > 1;
+        if goal.is_empty() && required && !term.quorum.is_empty() {
             return Change::Nothing;
         }
         quorum::next(&term.quorum, &term.commits, &goal, term.is_settled(&instance.standbys))
