@@ -409,13 +409,15 @@ impl Machine {
         (silent && holder.name != self.me.holder.name).then_some(&holder.name)
     }
 
-    /// One instance has nobody to fear, and does not stop for want of a Lease.
+    /// One instance has nobody to wait for.
     fn is_alone(&self) -> bool {
         self.settings.instances <= 1 && self.me.ordinal == 0
     }
 
+    /// One that nobody else could be elected for does not stop for want of a Lease. That the spec wants one
+    /// instance is not enough: the others may not have heard of it.
     fn holds(&self, term: &Term, now: Instant) -> bool {
-        now < term.until || self.is_alone() || !term.contested
+        now < term.until || !term.contested
     }
 
     fn system(&self) -> Option<&String> {

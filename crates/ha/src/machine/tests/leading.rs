@@ -290,3 +290,12 @@ fn one_that_is_scaled_to_be_alone_waits_for_nobody_even_where_a_standby_was_requ
     me.step(Input::Written { version: "11".into(), sent: start }, start);
     assert_eq!(commits(&me, start), quorum(&[]));
 }
+
+#[test]
+fn one_that_is_told_to_be_alone_closes_in_time_while_others_can_still_be_elected() {
+    let start = Instant::now();
+    let mut me = leader(start, settings(), &[1, 2]);
+    me.step(Input::Tick, start + SECOND);
+    me.step(Input::Settings(Settings { instances: 1, ..settings() }), start + SECOND);
+    assert_eq!(me.target(start + 4 * SECOND), Target::Close, "they may not have heard of it");
+}
