@@ -72,7 +72,8 @@ pub enum Input {
         /// The moment before it was sent.
         sent: Instant,
     },
-    /// A read or a write failed, or was not answered in time. It may have been carried out all the same.
+    /// A read or a write failed, or was not answered in time. It may have been carried out all the same, or
+    /// be carried out later.
     Failed,
     /// A write was refused: somebody else has written since.
     Conflict,
@@ -163,6 +164,9 @@ struct Term {
     /// The end of it.
     until: Instant,
     version: Version,
+    /// The version that a write which was not answered would replace. While it is in the Lease, that write
+    /// may still come.
+    late: Option<String>,
     epoch: u64,
     /// How long it lasts, as it was written.
     ttl: Duration,
@@ -208,8 +212,8 @@ enum Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Read,
-    Take { epoch: u64, quorum: Quorum, commits: Quorum },
-    Renew { quorum: Quorum },
+    Take { epoch: u64, quorum: Quorum, commits: Quorum, ttl: Duration },
+    Renew { quorum: Quorum, ttl: Duration },
     Release,
 }
 
@@ -335,7 +339,10 @@ impl Machine {
                 }
             }
             Input::Written { version, sent } => self.wrote(version, sent, now),
-            Input::Failed => self.failed(),
+            Input::Failed => {
+                self.unanswered();
+                self.failed();
+            }
             Input::Conflict => {
                 self.failed();
                 // What was written may be for this instance: a request to hand over, for one.
@@ -402,13 +409,15 @@ impl Machine {
         (silent && holder.name != self.me.holder.name).then_some(&holder.name)
     }
 
-    /// One instance has nobody to fear, and does not stop for want of a Lease.
+    /// One instance has nobody to wait for.
     fn is_alone(&self) -> bool {
         self.settings.instances <= 1 && self.me.ordinal == 0
     }
 
+    /// One that nobody else could be elected for does not stop for want of a Lease. That the spec wants one
+    /// instance is not enough: the others may not have heard of it.
     fn holds(&self, term: &Term, now: Instant) -> bool {
-        now < term.until || self.is_alone() || !term.contested
+        now < term.until || !term.contested
     }
 
     fn system(&self) -> Option<&String> {
@@ -440,7 +449,10 @@ impl Machine {
                 Some(found) if mine && found.epoch == term.epoch => {
                     term.version = Version::Known(found.version.clone());
                     term.quorum = found.quorum.clone();
-                    term.contested = found.quorum.elects_without(&self.me.holder.name);
+                    term.late = term.late.take().filter(|late| *late == found.version);
+                    let sure = term.late.is_none();
+                    term.contested =
+                        found.quorum.elects_without(&self.me.holder.name) || term.contested && !sure;
                 }
                 // Whatever the clock says, it is over.
                 _ => self.role = Role::Follower,
@@ -462,17 +474,20 @@ impl Machine {
     }
 
     fn wrote(&mut self, version: String, sent: Instant, now: Instant) {
-        let term = sent + self.settings.ttl.saturating_sub(self.settings.margin);
+        // It lasts as long as was written, whatever the spec says by now.
+        let margin = self.settings.margin;
+        let until = |ttl: Duration| sent + ttl.saturating_sub(margin);
         match self.asked.take() {
-            Some(Asked::Take { epoch, quorum, commits }) if now < term || self.is_alone() => {
+            Some(Asked::Take { epoch, quorum, commits, ttl }) if now < until(ttl) || self.is_alone() => {
                 self.hold = None;
                 // Those who held still need a moment to find who leads now.
                 let streamed = quorum.names.iter().map(|name| (name.clone(), now)).collect();
                 self.role = Role::Leader(Term {
-                    until: term,
+                    until: until(ttl),
                     version: Version::Known(version),
+                    late: None,
                     epoch,
-                    ttl: self.settings.ttl,
+                    ttl,
                     renewed: sent,
                     contested: quorum.elects_without(&self.me.holder.name),
                     quorum,
@@ -485,11 +500,11 @@ impl Machine {
             }
             // The answer came too late to be of use. Read, and find it to be one's own.
             Some(Asked::Take { .. }) => {}
-            Some(Asked::Renew { quorum }) => {
-                let ttl = self.settings.ttl;
+            Some(Asked::Renew { quorum, ttl }) => {
                 if let Role::Leader(own) | Role::Yielding { term: own, .. } = &mut self.role {
-                    own.until = term.max(own.until);
+                    own.until = until(ttl).max(own.until);
                     own.version = Version::Known(version);
+                    own.late = None;
                     own.ttl = ttl;
                     own.renewed = sent;
                     own.contested = quorum.elects_without(&self.me.holder.name);
@@ -502,6 +517,16 @@ impl Machine {
         // What was seen is no longer what is there.
         self.seen = None;
         self.next_look = Some(now + self.settings.look);
+    }
+
+    /// A renewal that was not answered may be carried out later, also after the Lease was read.
+    fn unanswered(&mut self) {
+        if let (Some(Asked::Renew { .. }), Role::Leader(term) | Role::Yielding { term, .. }) =
+            (&self.asked, &mut self.role)
+            && let Version::Known(version) = &term.version
+        {
+            term.late = Some(version.clone());
+        }
     }
 
     fn failed(&mut self) {

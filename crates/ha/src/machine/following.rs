@@ -34,7 +34,8 @@ impl Machine {
             // One try for what was seen: if it fails, it is no longer what was seen.
             self.seen = None;
             self.absent = false;
-            return self.ask(Asked::Take { epoch, quorum, commits }, Request::Write { draft, replaces }, now);
+            let asked = Asked::Take { epoch, quorum, commits, ttl: self.settings.ttl };
+            return self.ask(asked, Request::Write { draft, replaces }, now);
         }
         let look = self.next_look.is_none_or(|look| now >= look);
         look.then(|| self.ask(Asked::Read, Request::Read, now)).flatten()

@@ -65,7 +65,7 @@ impl Machine {
         if let Role::Leader(term) | Role::Yielding { term, .. } = &mut self.role {
             term.contested |= quorum.elects_without(&self.me.holder.name);
         }
-        self.ask(Asked::Renew { quorum }, Request::Write { draft, replaces }, now)
+        self.ask(Asked::Renew { quorum, ttl: self.settings.ttl }, Request::Write { draft, replaces }, now)
     }
 
     /// Commits change whom they wait for when the Lease is known and allows it.
@@ -81,12 +81,13 @@ impl Machine {
         }
     }
 
-    /// What to change about the quorum. Nothing while a write is under way, or its outcome is not known.
+    /// What to change about the quorum. Nothing while a write is under way, or its outcome is not known, or it
+    /// may still come.
     fn change(&self) -> Change {
         let (Role::Leader(term), Some(instance)) = (&self.role, &self.instance) else {
             return Change::Nothing;
         };
-        let known = matches!(term.version, Version::Known(_)) && self.asked.is_none();
+        let known = matches!(term.version, Version::Known(_)) && term.late.is_none() && self.asked.is_none();
         if !known || instance.running != Running::Primary {
             return Change::Nothing;
         }
@@ -103,7 +104,8 @@ impl Machine {
         if term.in_force.is_none() && !goal.is_empty() {
             return Change::Nothing;
         }
-        if goal.is_empty() && self.settings.required && !term.quorum.is_empty() {
+        let required = self.settings.required && self.settings.instances > 1;
+        if goal.is_empty() && required && !term.quorum.is_empty() {
             return Change::Nothing;
         }
         quorum::next(&term.quorum, &term.commits, &goal, term.is_settled(&instance.standbys))

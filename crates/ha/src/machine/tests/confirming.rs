@@ -1,0 +1,1 @@
+//! Leaders and followers that talk without the Lease.

@@ -1,0 +1,163 @@
+//! Who takes the Lease without being elected: the first of all, who led before, and one that may be alone.
+
+use super::*;
+
+#[test]
+fn the_first_instance_makes_the_database_and_the_others_copy_it() {
+    let start = Instant::now();
+    let mut me = machine(0, settings());
+    assert_eq!(me.step(Input::Instance(empty()), start), Some(Request::Read));
+    let taken = me.step(Input::Read(None), start);
+    let draft = Draft {
+        holder: Some(holder(0, "a")),
+        epoch: 1,
+        system: None,
+        successor: None,
+        quorum: Quorum::default(),
+        end: None,
+    };
+    assert_eq!(taken, Some(Request::Write { draft, replaces: None }));
+    assert_eq!(me.step(Input::Written { version: "1".into(), sent: start }, start), None);
+    assert_eq!(me.target(start), Target::Create);
+    me.step(Input::Instance(primary(1, 5, &[], Quorum::default())), start);
+    assert_eq!(me.target(start), Target::Primary { epoch: 1, commits: Quorum::default() });
+
+    let mut other = machine(1, settings());
+    other.step(Input::Instance(empty()), start);
+    other.step(Input::Read(Some(lease("1", Some(holder(0, "a")), 1, quorum(&[])))), start);
+    other.step(Input::Seen(lease("2", Some(holder(0, "a")), 1, quorum(&[]))), start);
+    let copy = Target::Replica { of: name(0), epoch: 1, system: "7".into() };
+    assert_eq!(other.target(start), copy);
+    assert!(!other.answer().able, "it has nothing yet");
+}
+
+#[test]
+fn no_other_instance_makes_a_database_nor_one_where_there_has_been_one() {
+    let start = Instant::now();
+    let mut second = machine(1, settings());
+    second.step(Input::Instance(empty()), start);
+    assert_eq!(second.step(Input::Read(None), start), None, "it waits for the first");
+    assert_eq!(second.target(start), Target::Wait);
+
+    let mut first = machine(0, Settings { system: Some("7".into()), ..settings() });
+    first.step(Input::Instance(empty()), start);
+    assert_eq!(first.step(Input::Read(None), start), None, "a database is known, and the volume is empty");
+
+    let mut first = machine(0, settings());
+    first.step(Input::Instance(empty()), start);
+    let free = lease("9", None, 4, quorum(&[]));
+    assert_eq!(first.step(Input::Read(Some(free)), start), None, "the Lease knows of one");
+}
+
+#[test]
+fn one_that_died_before_it_made_the_database_is_replaced_by_the_next_of_its_name() {
+    let start = Instant::now();
+    let mut first = Machine::new(Identity { holder: holder(0, "b"), ordinal: 0 }, settings());
+    let mut unmade = lease("3", None, 1, quorum(&[]));
+    unmade.system = None;
+    first.step(Input::Instance(empty()), start);
+    assert_eq!(takes(&first.step(Input::Read(Some(unmade)), start)), Some("3"));
+}
+
+#[test]
+fn a_container_that_was_restarted_leads_again_at_once_and_a_pod_of_its_name_waits() {
+    let start = Instant::now();
+    for (incarnation, waits) in [("a", false), ("b", true)] {
+        let mut me = Machine::new(Identity { holder: holder(0, incarnation), ordinal: 0 }, settings());
+        me.step(Input::Instance(having_led(4, Running::Stopped)), start);
+        let held = lease("3", Some(holder(0, "a")), 4, quorum(&[1, 2]));
+        let seen = me.step(Input::Read(Some(held.clone())), start);
+        assert_eq!(takes(&seen).is_none(), waits);
+        if waits {
+            me.step(Input::Tick, start + 4 * SECOND);
+            me.step(Input::Read(Some(held)), start + 4 * SECOND);
+            let taken = me.step(Input::Tick, start + 5 * SECOND);
+            assert_eq!(takes(&taken), Some("3"));
+            let Some(Request::Write { draft, .. }) = taken else { panic!() };
+            assert_eq!((draft.epoch, draft.quorum), (5, quorum(&[1, 2])), "who may be elected stays so");
+            me.step(Input::Written { version: "4".into(), sent: start + 5 * SECOND }, start + 5 * SECOND);
+            let target = Target::Primary { epoch: 5, commits: quorum(&[1, 2]) };
+            assert_eq!(me.target(start + 5 * SECOND), target, "its first commit waits");
+        }
+    }
+}
+
+#[test]
+fn a_pod_of_the_leaders_name_with_other_data_does_not_lead() {
+    let start = Instant::now();
+    for led in [None, Some(3)] {
+        let mut me = Machine::new(Identity { holder: holder(0, "b"), ordinal: 0 }, settings());
+        let data = Data::Present { system: "7".into(), led };
+        me.step(Input::Instance(instance(data, Running::Stopped)), start);
+        let held = lease("3", Some(holder(0, "a")), 4, quorum(&[1, 2]));
+        me.step(Input::Read(Some(held)), start);
+        assert_eq!(takes(&me.step(Input::Tick, start + 60 * SECOND)), None, "{led:?}");
+    }
+}
+
+#[test]
+fn another_database_on_the_volume_does_not_lead() {
+    let start = Instant::now();
+    let mut me = machine(0, settings());
+    let other = Data::Present { system: "8".into(), led: Some(4) };
+    me.step(Input::Instance(instance(other, Running::Stopped)), start);
+    let held = lease("3", Some(holder(0, "a")), 4, quorum(&[]));
+    assert_eq!(me.step(Input::Read(Some(held)), start), None);
+    assert_eq!(me.target(start), Target::Wait);
+}
+
+#[test]
+fn what_was_damaged_does_not_lead_again() {
+    let start = Instant::now();
+    let mut me = machine(0, settings());
+    me.step(Input::Instance(Instance { damaged: true, ..having_led(4, Running::Stopped) }), start);
+    let held = lease("3", Some(holder(0, "a")), 4, quorum(&[]));
+    assert_eq!(me.step(Input::Read(Some(held)), start), None);
+}
+
+#[test]
+fn an_answer_that_comes_after_the_term_is_over_makes_no_leader() {
+    let start = Instant::now();
+    let mut me = machine(0, settings());
+    me.step(Input::Instance(having_led(4, Running::Stopped)), start);
+    me.step(Input::Read(Some(lease("3", Some(holder(0, "a")), 4, quorum(&[1, 2])))), start);
+    let late = start + 4 * SECOND;
+    me.step(Input::Written { version: "4".into(), sent: start }, late);
+    assert!(!me.leads(late));
+    assert_eq!(me.target(late), Target::Wait);
+    assert_eq!(me.step(Input::Tick, late + SECOND), Some(Request::Read));
+    let own = lease("4", Some(holder(0, "a")), 5, quorum(&[1, 2]));
+    assert_eq!(takes(&me.step(Input::Read(Some(own)), late + SECOND)), Some("4"), "it is its own");
+}
+
+#[test]
+fn where_the_lease_was_removed_only_who_led_makes_another() {
+    let start = Instant::now();
+    let mut follower = follower(1, start, settings(), &[1, 2]);
+    follower.step(Input::Tick, start + 2 * SECOND);
+    assert_eq!(follower.step(Input::Read(None), start + 2 * SECOND), None);
+    assert_eq!(follower.target(start + 2 * SECOND), Target::Wait);
+
+    let mut led = leader(start, settings(), &[1, 2]);
+    led.step(Input::Tick, start + SECOND);
+    assert_eq!(led.step(Input::Conflict, start + SECOND), Some(Request::Read));
+    let made = led.step(Input::Read(None), start + SECOND);
+    assert_eq!(led.target(start + SECOND), Target::Close, "whoever was faster may lead");
+    let Some(Request::Write { draft, replaces: None }) = made else { panic!("{made:?}") };
+    assert_eq!(
+        (draft.epoch, draft.quorum),
+        (3, Quorum::default()),
+        "nobody else is elected before it says so"
+    );
+}
+
+#[test]
+fn one_alone_leads_with_what_it_has_and_does_not_stop_for_want_of_a_lease() {
+    let start = Instant::now();
+    let mut me = machine(0, Settings { instances: 1, ..settings() });
+    me.step(Input::Instance(filled(Running::Stopped)), start);
+    assert_eq!(takes(&me.step(Input::Read(None), start)), Some(""));
+    me.step(Input::Written { version: "1".into(), sent: start }, start + 60 * SECOND);
+    let target = Target::Primary { epoch: 1, commits: Quorum::default() };
+    assert_eq!(me.target(start + 400 * SECOND), target);
+}
