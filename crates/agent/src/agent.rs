@@ -1,6 +1,7 @@
 //! The loop: facts in, decisions out.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -20,7 +21,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::credentials;
 use crate::driver::{Driver, Facts, Wanted};
@@ -90,7 +91,8 @@ pub async fn run() -> Result<(), AgentError> {
     let settings = wanted.borrow().engine.clone();
     let engine = Postgres::open(Layout::default(), settings).await?;
     let (target, targets) = watch::channel(Target::Wait);
-    let facts = Driver::start(here.clone(), engine, targets, wanted.clone()).await?;
+    let nudge = Arc::new(Notify::new());
+    let facts = Driver::start(here.clone(), engine, targets, wanted.clone(), nudge.clone()).await?;
     let (report, reports) = watch::channel(Report::default());
     let (ask, questions) = mpsc::channel(16);
     tokio::spawn(serve::serve(
@@ -103,7 +105,7 @@ pub async fn run() -> Result<(), AgentError> {
     let shown = reports.clone();
     health.ready("database", move || readiness(&shown.borrow()));
 
-    Agent { here, client, known, credentials, facts, target, report, questions }.lead().await;
+    Agent { here, client, known, credentials, facts, target, report, questions, nudge }.lead().await;
     Ok(())
 }
 
@@ -286,6 +288,7 @@ struct Agent {
     target: watch::Sender<Target>,
     report: watch::Sender<Report>,
     questions: mpsc::Receiver<peers::Asked>,
+    nudge: Arc<Notify>,
 }
 
 /// What is being asked of other agents.
@@ -392,6 +395,10 @@ impl Agent {
                 Some(found) = seen.next() => match found.ok().map(lease::read) {
                     Some(lease) if lease::version(&lease) > newest => {
                         newest = lease::version(&lease);
+                        if lease.holder.is_none() {
+                            // Whose it is to take may follow from how far the log is by now.
+                            self.nudge.notify_one();
+                        }
                         Input::Seen(lease)
                     }
                     _ => Input::Tick,
@@ -470,7 +477,13 @@ impl Agent {
         let damage = self.credentials.borrow().as_ref().err().cloned();
         let damage = damage.map(|damage| (reasons::SECRETS_DAMAGED.to_owned(), damage));
         let (reason, problem) = damage.or_else(|| facts.trouble.clone()).unzip();
+        let mut followers: Vec<String> =
+            facts.instance.standbys.iter().filter(|one| one.streaming).map(|one| one.name.clone()).collect();
+        // A copy in the making is a client of another name.
+        followers.retain(|name| Names(&self.here.database).ordinal(name).is_some());
+        followers.sort();
         Report {
+            followers: (role == Role::Primary).then_some(followers),
             role,
             timeline: status.map(|status| status.timeline.into()),
             lag_bytes: behind.map(stepped),

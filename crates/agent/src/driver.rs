@@ -2,13 +2,14 @@
 //! to close is carried out at once, whatever else is under way.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keelson_api::instance::{InstanceSettings, ports, reasons};
 use keelson_engine::postgres::{Postgres, Settings, Status, slot_name};
 use keelson_engine::{Data, Engine, Error, Process, Role, Stop, Synchronous, Upstream};
 use keelson_ha::{Instance, Position, Quorum, Receiving, Running, Standby, Target};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::credentials::Credentials;
 use crate::environment::Environment;
@@ -80,6 +81,8 @@ pub struct Driver {
     engine: Postgres,
     target: watch::Receiver<Target>,
     wanted: watch::Receiver<Wanted>,
+    /// Somebody wants to know at once how the database is.
+    nudge: Arc<Notify>,
     facts: watch::Sender<Facts>,
     data: Data,
     acting: Acting,
@@ -105,6 +108,7 @@ impl Driver {
         engine: Postgres,
         target: watch::Receiver<Target>,
         wanted: watch::Receiver<Wanted>,
+        nudge: Arc<Notify>,
     ) -> Result<watch::Receiver<Facts>, Error> {
         let data = engine.data().await?;
         let led = engine.led();
@@ -123,6 +127,7 @@ impl Driver {
             engine,
             target,
             wanted,
+            nudge,
             facts,
             data,
             acting: Acting::Not,
@@ -165,6 +170,7 @@ impl Driver {
             tokio::select! {
                 changed = self.target.changed() => if changed.is_err() { return },
                 _ = process.changed() => {}
+                () = self.nudge.notified() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }

@@ -269,6 +269,9 @@ pub struct Report {
     pub lag_bytes: Option<i64>,
     /// Whether it takes writes: its last one reached the disk, and its leadership holds.
     pub writable: bool,
+    /// On the primary: the pods that follow it and have caught up, in the order of their names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub followers: Option<Vec<String>>,
     /// The version that runs, such as `17.5`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -318,6 +321,7 @@ impl Default for Report {
             timeline: None,
             lag_bytes: None,
             writable: false,
+            followers: None,
             version: None,
             system_id: None,
             pending_restart: false,

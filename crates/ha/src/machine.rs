@@ -314,6 +314,7 @@ impl Machine {
             }
             Role::Follower => {
                 moments.extend(self.seen.as_ref().map(|(lease, since)| *since + lease.ttl));
+                moments.extend(self.seen.as_ref().map(|(_, since)| *since + self.settings.look));
                 moments.extend(self.hold.as_ref().map(|hold| hold.since + self.deference()));
             }
         }

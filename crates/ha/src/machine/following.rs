@@ -113,7 +113,8 @@ impl Machine {
         let over = now >= *since + lease.ttl;
         match (&lease.holder, &lease.successor) {
             (Some(holder), _) => over || self.is_gone(holder, lease),
-            (None, Some(Successor::Named(_))) => over,
+            // Whoever was to take over has a moment to do so. Who released it has ended for certain.
+            (None, Some(Successor::Named(_))) => now >= *since + self.settings.look,
             (None, Some(Successor::Any) | None) => true,
         }
     }

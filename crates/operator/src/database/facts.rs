@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use keelson_api::instance::{InstanceSettings, Report};
-use keelson_api::v1::{DatabaseSpec, DatabaseStatus};
+use keelson_api::v1::{DatabaseSpec, DatabaseStatus, Role};
 use keelson_api::value::Size;
 
 /// What is known of a database.
@@ -73,6 +73,8 @@ pub struct Instance {
     pub deleting: bool,
     /// Whether the kubelet says that it serves.
     pub ready: bool,
+    /// Whether the leader knows better.
+    pub missed: bool,
     /// Whether the kubelet says that its volumes or its network are not there yet.
     pub unmounted: bool,
     /// What it was made for; see [`super::children::stateful_set::asked`].
@@ -162,7 +164,31 @@ impl Observed {
     }
 }
 
+/// A kubelet that is gone says nothing, for a minute or so, and what agents have said stays. But the leader
+/// knows who follows it, and everybody who leads.
+pub fn doubt(instances: &mut [Instance]) {
+    let leading = |one: &&Instance| one.ready && one.report.as_ref().is_some_and(Report::claims_writes);
+    let Some(leader) = instances.iter().filter(leading).max_by_key(|one| one.epoch()) else { return };
+    let (name, epoch) = (leader.name.clone(), leader.epoch());
+    let followers = leader.report.as_ref().and_then(|report| report.followers.clone());
+    for other in instances.iter_mut().filter(|other| other.name != name) {
+        let Some(report) = &mut other.report else { continue };
+        let missed = followers.as_ref().is_some_and(|followers| !followers.contains(&other.name));
+        if report.claims_writes() && report.epoch < epoch {
+            (report.role, report.writable) = (Role::Unknown, false);
+            other.missed = true;
+        } else if report.follows() && missed {
+            other.missed = true;
+        }
+    }
+}
+
 impl Instance {
+    /// Whether it serves, by all that is known.
+    pub fn serves(&self) -> bool {
+        self.ready && !self.deleting && !self.missed
+    }
+
     fn epoch(&self) -> u64 {
         self.report.as_ref().map_or(0, |report| report.epoch)
     }

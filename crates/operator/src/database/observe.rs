@@ -12,7 +12,7 @@ use kube::api::DynamicObject;
 use kube::core::ObjectMeta;
 use serde_json::{Map, Value};
 
-use super::facts::{Claim, Hindrance, Instance, Lately, Observed, Set};
+use super::facts::{Claim, Hindrance, Instance, Lately, Observed, Set, doubt};
 use crate::annotations;
 use crate::root::{Root, Whose};
 
@@ -33,6 +33,7 @@ pub(super) fn observe(
     let mut instances: Vec<Instance> =
         round.related::<Pod>()?.iter().filter_map(|pod| instance(names, pod)).collect();
     instances.sort_by_key(|instance| instance.ordinal);
+    doubt(&mut instances);
     let mut claims: Vec<Claim> =
         round.related::<PersistentVolumeClaim>()?.iter().filter_map(|found| claim(names, found)).collect();
     claims.sort_by_key(|claim| claim.ordinal);
@@ -104,6 +105,7 @@ fn instance(names: Names<'_>, pod: &Pod) -> Option<Instance> {
         made: made(meta),
         deleting: meta.deletion_timestamp.is_some(),
         ready: holds("Ready", "True"),
+        missed: false,
         unmounted: holds(MOUNTED, "False"),
         asked: annotation(annotations::ASKED),
         restart: annotation(shared::RESTART),

@@ -42,7 +42,7 @@ struct Standing<'a> {
 /// Puts what was found and decided into words.
 pub(super) fn say(seen: &Observed, decided: &Decided) -> Said {
     let replicas = seen.spec.effective_replicas();
-    let serving = seen.instances.iter().filter(|one| one.ready && !one.deleting).count();
+    let serving = seen.instances.iter().filter(|one| one.serves()).count();
     let standing = Standing {
         seen,
         decided,
@@ -247,6 +247,6 @@ fn row(instance: &Instance) -> InstanceStatus {
         role: report.map(|report| Written::of(&report.role)),
         lag_bytes: report.and_then(|report| report.lag_bytes),
         timeline: report.and_then(|report| report.timeline),
-        ready: instance.ready && !instance.deleting,
+        ready: instance.serves(),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::database::children::stateful_set::asked;
-use crate::database::facts::{Claim, Hindrance, Lately, Set};
+use crate::database::facts::{Claim, Hindrance, Lately, Set, doubt};
 
 fn now() -> Timestamp {
     "2026-11-16T12:00:00Z".parse().unwrap()
@@ -60,6 +60,7 @@ fn follower(ordinal: u32, wanted: &Wanted) -> Instance {
         made: ago(3600),
         deleting: false,
         ready: true,
+        missed: false,
         unmounted: false,
         asked: Some(asked(wanted)),
         restart: None,
@@ -604,6 +605,23 @@ fn what_is_lowered_restarts_the_leader_where_it_is_and_then_the_replicas() {
     assert_eq!((made.steps.len(), phase(&made)), (0, Phase::Upgrading), "it is not done yet");
     say(&mut seen, 1, true, false);
     assert_eq!(applied(&mut seen).steps, [restart("orders-1")]);
+}
+
+#[test]
+fn who_leads_is_believed_before_what_the_silent_said_last() {
+    let mut seen = running(json!({"replicas": 3}));
+    let dead = seen.instances[0].clone();
+    lead(&mut seen, 1);
+    seen.instances[0] = dead;
+    seen.instances[1].report.as_mut().unwrap().followers = Some(vec!["orders-2".to_owned()]);
+    doubt(&mut seen.instances);
+    let made = plan(&seen, now());
+    assert_eq!(made.status.primary.as_deref(), Some("orders-1"));
+    let rows: Vec<(String, bool)> =
+        made.status.instances.iter().map(|row| (row.role.as_ref().unwrap().to_string(), row.ready)).collect();
+    let row = |role: &str, ready| (role.to_owned(), ready);
+    assert_eq!(rows, [row("unknown", false), row("primary", true), row("replica", true)]);
+    assert_eq!((phase(&made), made.status.ready_replicas), (Phase::Degraded, Some(2)));
 }
 
 #[test]
