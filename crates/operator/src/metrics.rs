@@ -15,7 +15,8 @@ struct Of {
     phase: String,
 }
 
-/// How many Databases there are, by namespace and phase. Clones are the same.
+/// How many Databases there are, by namespace and phase, as whoever leads knows them: others show none, so
+/// that a sum over all operators counts each once. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Databases {
     gauge: Family<Of, Gauge>,
@@ -53,6 +54,12 @@ impl Databases {
         }
     }
 
+    /// Nothing is known of any.
+    pub fn forget(&self) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.gauge.clear();
+    }
+
     fn add(&self, key: &Key, phase: &str, number: i64) {
         let of = Of { namespace: key.namespace.clone(), phase: phase.to_owned() };
         let left = self.gauge.get_or_create(&of).inc_by(number) + number;
@@ -80,6 +87,10 @@ mod tests {
         assert!(!text.contains("Creating"), "{text}");
         databases.gone(&key("a"));
         databases.gone(&key("a"));
+        assert!(metrics.render().contains("phase=\"Running\"} 1"));
+        databases.forget();
+        assert!(!metrics.render().contains("phase"));
+        databases.is(&key("b"), "Running");
         assert!(metrics.render().contains("phase=\"Running\"} 1"));
     }
 }
