@@ -1,6 +1,7 @@
 //! Carries out what leadership decides: one step at a time, and a look at the database in between.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keelson_api::instance::{InstanceSettings, ports, reasons};
@@ -61,7 +62,7 @@ pub struct Facts {
 /// Drives one database.
 pub struct Driver {
     here: Environment,
-    engine: Postgres,
+    engine: Arc<Postgres>,
     target: watch::Receiver<Target>,
     wanted: watch::Receiver<Wanted>,
     facts: watch::Sender<Facts>,
@@ -75,7 +76,7 @@ impl Driver {
     /// Drives a database until the process ends.
     pub async fn start(
         here: Environment,
-        engine: Postgres,
+        engine: Arc<Postgres>,
         target: watch::Receiver<Target>,
         wanted: watch::Receiver<Wanted>,
     ) -> Result<watch::Receiver<Facts>, Error> {
@@ -201,7 +202,7 @@ impl Driver {
         let wanted = target.borrow_and_update().clone();
         let other = async { while target.changed().await.is_ok() && *target.borrow() == wanted {} };
         tokio::select! {
-            copied = self.engine.clone_from(&upstream, &|_| {}) => copied,
+            copied = Engine::clone_from(self.engine.as_ref(), &upstream, &|_| {}) => copied,
             () = other => Ok(()),
         }
     }
