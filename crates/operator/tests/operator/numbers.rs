@@ -84,7 +84,8 @@ async fn release(world: &World, name: &str) {
 async fn counts(operator: &Operator, expected: u64) {
     until(&format!("{expected} databases to be counted"), DEADLINE, || async {
         let text = operator.metrics.render();
-        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("test_databases_total{")).collect();
+        let lines: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("test_databases_total{")).collect();
         let number = |line: &&str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
         match lines.iter().map(number).sum::<u64>() {
             sum if sum == expected => Look::There(()),
