@@ -4,3 +4,4 @@ mod bed;
 mod changes;
 mod examples;
 mod life;
+mod metrics;
