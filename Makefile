@@ -15,8 +15,9 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(if $(filter current,$(CLUSTER)),,cluster) ## Show it at work, from nothing: a cluster, pods, a node that crashes
-	@scripts/demo $(TESTBED)
+demo: $(if $(filter current,$(CLUSTER)),,cluster) ## Show it at work, from nothing: a cluster, Keelson, a database of three
+	@cargo build --locked --package keelson
+	@scripts/demo $(TESTBED) $(BUILT)/debug/keelson
 
 .PHONY: install
 install: $(if $(filter current,$(CLUSTER)),,cluster program) ## Install Keelson on the testbed, or with CLUSTER=current IMAGE=name:tag on yours

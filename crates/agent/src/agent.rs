@@ -27,6 +27,7 @@ use crate::credentials;
 use crate::driver::{Driver, Facts, Wanted};
 use crate::environment::{Environment, EnvironmentError};
 use crate::lease::{self, Leases};
+use crate::metrics::Exporter;
 use crate::peers::{self, Peers, PeersError};
 use crate::report::{label, stepped, tell};
 use crate::routing;
@@ -82,19 +83,21 @@ pub async fn run() -> Result<(), AgentError> {
     let client = client::connect(deadlines, &metrics).await?;
     tokio::spawn(reap::reap_forever());
     let health = Health::new();
-    serve_pages(&metrics, &health).await?;
+    let exporter = Exporter::new(&metrics);
+    serve_pages(&metrics, &health, &exporter).await?;
 
     let known = settings::follow(client.clone(), &here).await;
     let credentials = mounted_secrets().await;
     let restart = restarts(client.clone(), &here).await;
     let wanted = gather(&here, known.clone(), credentials.clone(), restart).await;
     let settings = wanted.borrow().engine.clone();
-    let engine = Postgres::open(Layout::default(), settings).await?;
+    let engine = Arc::new(Postgres::open(Layout::default(), settings).await?);
     let (target, targets) = watch::channel(Target::Wait);
     let nudge = Arc::new(Notify::new());
-    let facts = Driver::start(here.clone(), engine, targets, wanted.clone(), nudge.clone()).await?;
+    let facts = Driver::start(here.clone(), engine.clone(), targets, wanted.clone(), nudge.clone()).await?;
     let (report, reports) = watch::channel(Report::default());
     let (ask, questions) = mpsc::channel(16);
+    exporter.begin(engine, facts.clone(), reports.clone());
     tokio::spawn(serve::serve(
         listen(ports::AGENT).await?,
         Some(peers::tls()?),
@@ -105,7 +108,7 @@ pub async fn run() -> Result<(), AgentError> {
     let shown = reports.clone();
     health.ready("database", move || readiness(&shown.borrow()));
 
-    Agent { here, client, known, credentials, facts, target, report, questions, nudge }.lead().await;
+    Agent { here, client, metrics, known, credentials, facts, target, report, questions, nudge }.lead().await;
     Ok(())
 }
 
@@ -114,10 +117,10 @@ async fn listen(port: u16) -> Result<TcpListener, AgentError> {
 }
 
 /// Metrics and health on one port: a container of somebody else's has few to spare.
-async fn serve_pages(metrics: &Metrics, health: &Health) -> Result<(), AgentError> {
+async fn serve_pages(metrics: &Metrics, health: &Health, exporter: &Exporter) -> Result<(), AgentError> {
     let listener = listen(ports::METRICS).await?;
-    let page = admin::pages(Some(metrics.clone()), Some(health.clone()));
-    tokio::spawn(serve::serve(listener, None, page, std::future::pending()));
+    let pages = exporter.before(admin::pages(Some(metrics.clone()), Some(health.clone())));
+    tokio::spawn(serve::serve(listener, None, pages, std::future::pending()));
     Ok(())
 }
 
@@ -282,6 +285,7 @@ async fn tell_all(
 struct Agent {
     here: Environment,
     client: Client,
+    metrics: Metrics,
     known: watch::Receiver<Known>,
     credentials: watch::Receiver<Result<credentials::Credentials, String>>,
     facts: watch::Receiver<Facts>,
@@ -378,6 +382,7 @@ impl Agent {
                 changed
             });
             asking.go_on(&machine, now);
+            self.metrics.leading(machine.leads(now));
             let report = self.compose(&machine, now);
             self.route(&mut routed, &machine, &report, now);
             self.report.send_if_modified(|current| {

@@ -78,7 +78,7 @@ pub struct Facts {
 /// Drives one database.
 pub struct Driver {
     here: Environment,
-    engine: Postgres,
+    engine: Arc<Postgres>,
     target: watch::Receiver<Target>,
     wanted: watch::Receiver<Wanted>,
     /// Somebody wants to know at once how the database is.
@@ -105,7 +105,7 @@ impl Driver {
     /// Drives a database until the process ends.
     pub async fn start(
         here: Environment,
-        engine: Postgres,
+        engine: Arc<Postgres>,
         target: watch::Receiver<Target>,
         wanted: watch::Receiver<Wanted>,
         nudge: Arc<Notify>,
@@ -316,7 +316,7 @@ impl Driver {
         let wanted = target.borrow_and_update().clone();
         let other = async { while target.changed().await.is_ok() && *target.borrow() == wanted {} };
         tokio::select! {
-            copied = self.engine.clone_from(&upstream, &|_| {}) => copied?,
+            copied = Engine::clone_from(self.engine.as_ref(), &upstream, &|_| {}) => copied?,
             () = other => return Ok(()),
         }
         self.remedy = Remedy::None;

@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::ObjectMeta;
 use kube::{Client, Resource};
@@ -15,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::conditions::Finding;
-use crate::controller::{Controller, Key};
+use crate::controller::{Change, Controller, Key};
 use crate::desired::Names;
 use crate::error::Error;
 use crate::events::{Events, Severity};
@@ -67,6 +68,16 @@ pub trait Reconciler: Send + Sync + 'static {
         let _ = (step, object, round);
         async { Ok(()) }
     }
+
+    /// An object is not there any more, whether it was cleaned up after or somebody took its finalizer
+    /// away: what is kept of it, such as its share of a metric, can go. It may be told twice.
+    fn gone(&self, key: &Key) {
+        let _ = key;
+    }
+
+    /// A term begins, or is over: what is kept of objects is of the past. Others may have led in between,
+    /// and objects may have gone of which this process was never told.
+    fn forget(&self) {}
 
     /// What a failure means for the conditions. By default, one that stays until somebody changes
     /// something makes the object not ready, and one that may go away by itself changes nothing.
@@ -204,9 +215,15 @@ impl<R: Reconciler> Kind<R> {
 
     /// Looks after the kind until `stop` is over, and then until the rounds under way have ended.
     pub(crate) async fn run(self: Arc<Self>, world: World, stop: impl Future<Output = ()> + Send + 'static) {
+        let _memory = Memory::begin(self.clone());
         let World { client, names, sources, namespace, events, metrics } = world;
         let changes = watch::together(sources.clone(), &client, namespace.as_deref(), &metrics);
-        let changes = futures::StreamExt::take_until(changes, Box::pin(stop));
+        let kind = self.clone();
+        let changes = changes.inspect(move |change| match change {
+            Change::Gone(key) => kind.reconciler.gone(key),
+            Change::Touched(_) => {}
+        });
+        let changes = changes.take_until(Box::pin(stop));
         let mut sources = sources.into_iter();
         let Some(itself) = sources.next() else { return };
         let (children, unread) = (sources.collect(), self.unread.clone());
@@ -219,6 +236,23 @@ impl<R: Reconciler> Kind<R> {
         let worker = Arc::new(Worker { kind: self.clone(), shared, conflicted: Mutex::default() });
         let controller = Controller { name, limits: self.limits, deadline: self.deadline };
         controller.run(changes, move |key| worker.clone().round(key), metrics.observer(name)).await;
+    }
+}
+
+/// What a reconciler keeps of objects, which lasts for one term, however that ends.
+struct Memory<R: Reconciler>(Arc<Kind<R>>);
+
+impl<R: Reconciler> Memory<R> {
+    fn begin(kind: Arc<Kind<R>>) -> Memory<R> {
+        // A round of the last term may have been at work still when that was forgotten.
+        kind.reconciler.forget();
+        Memory(kind)
+    }
+}
+
+impl<R: Reconciler> Drop for Memory<R> {
+    fn drop(&mut self) {
+        self.0.reconciler.forget();
     }
 }
 
@@ -252,6 +286,10 @@ struct Outline {
 impl<R: Reconciler> Worker<R> {
     async fn round(self: Arc<Self>, key: Key) -> Result<Option<Duration>, R::Error> {
         let ended = self.look_at(&key).await;
+        // It may have gone meanwhile, and this round have kept something of it after that was told.
+        if self.shared.itself.store().glance(&key).is_none() {
+            self.kind.reconciler.gone(&key);
+        }
         let conflict = matches!(&ended, Err(error) if error.class() == Class::Conflict);
         let mut conflicted = self.conflicted.lock().unwrap_or_else(PoisonError::into_inner);
         match conflict {

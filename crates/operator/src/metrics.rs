@@ -15,7 +15,8 @@ struct Of {
     phase: String,
 }
 
-/// How many Databases there are, by namespace and phase. Clones are the same.
+/// How many Databases there are, by namespace and phase, as whoever leads knows them: others show none, so
+/// that a sum over all operators counts each once. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Databases {
     gauge: Family<Of, Gauge>,
@@ -53,6 +54,12 @@ impl Databases {
         }
     }
 
+    /// Nothing is known of any.
+    pub fn forget(&self) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.gauge.clear();
+    }
+
     fn add(&self, key: &Key, phase: &str, number: i64) {
         let of = Of { namespace: key.namespace.clone(), phase: phase.to_owned() };
         let left = self.gauge.get_or_create(&of).inc_by(number) + number;
@@ -64,6 +71,13 @@ impl Databases {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use keelson_kit::controller::Ended;
+    use keelson_kit::retry::Class;
+    use keelson_kit::webhook::Outcome;
+
     use super::*;
 
     #[test]
@@ -81,5 +95,37 @@ mod tests {
         databases.gone(&key("a"));
         databases.gone(&key("a"));
         assert!(metrics.render().contains("phase=\"Running\"} 1"));
+        databases.forget();
+        assert!(!metrics.render().contains("phase"));
+        databases.is(&key("b"), "Running");
+        assert!(metrics.render().contains("phase=\"Running\"} 1"));
+    }
+
+    /// The names in the document's tables, but for those of agents.
+    fn documented() -> BTreeSet<String> {
+        let document = include_str!("../../../docs/metrics.md");
+        let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+        let names = rows.map(|(name, _)| name.split('{').next().unwrap_or_default());
+        let agents =
+            |name: &&str| ["keelson_agent_", "keelson_postgres_"].iter().any(|of| name.starts_with(of));
+        names.filter(|name| !agents(name)).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_document_lists_every_metric_and_no_other() {
+        let metrics = Metrics::new(crate::NAME);
+        let second = Duration::from_secs(1);
+        metrics.build("1.2.3");
+        metrics.round("Database", Ended::Panicked, second);
+        metrics.load("Database", 1, 1);
+        metrics.retry("Database", Class::Transient);
+        metrics.request("get", 200, second);
+        metrics.watch_restarted("Database");
+        metrics.review("/convert", Outcome::Done, second);
+        Databases::new(&metrics).is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
+        let page = metrics.render_plain();
+        let shown = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        let shown: BTreeSet<String> = shown.map(|(name, _)| name.to_owned()).collect();
+        assert_eq!(documented(), shown);
     }
 }

@@ -34,7 +34,8 @@ pub(crate) fn open(layout: &Layout, hub: &Machine) -> Result<u16> {
         .arg("-c")
         .arg("echo $$ > \"$1\" && shift && exec \"$@\"")
         .args(["sh", &system_cgroup(layout, HUB).procs_file().to_string_lossy()])
-        .args(["nsenter", "--target", &hub.pid().to_string(), "--net", "--"])
+        // In a session of its own, as machines are.
+        .args(["setsid", "nsenter", "--target", &hub.pid().to_string(), "--net", "--"])
         .arg(layout.program())
         .arg("gate")
         .stdin(Stdio::from(OwnedFd::from(listener)))

@@ -49,7 +49,17 @@ impl Machine {
             .arg("-c")
             .arg("echo $$ > \"$1\" && shift && exec \"$@\"")
             .args(["sh", &cgroup.procs_file().to_string_lossy()])
-            .args(["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+            // A session of its own: neither the end of the terminal nor an interrupt at it is meant for the machine.
+            .args([
+                "setsid",
+                "unshare",
+                "--net",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+            ])
             .arg(layout.program())
             .arg("init")
             .arg(&spec_file)

@@ -61,7 +61,9 @@ pub struct Metrics {
     pub slot_kept_bytes: u64,
     /// Those who follow.
     pub standbys: Vec<StandbyMetrics>,
-    /// Each database.
+    /// How many databases there are, templates aside.
+    pub database_count: u64,
+    /// Each database, the oldest first, up to as many as were asked for.
     pub databases: Vec<DatabaseMetrics>,
 }
 
@@ -122,7 +124,7 @@ const CHECKPOINTS_14: &str = "(SELECT checkpoints_timed AS timed, checkpoints_re
      checkpoint_write_time AS write_time, checkpoint_sync_time AS sync_time, buffers_checkpoint AS buffers \
      FROM pg_stat_bgwriter)";
 
-fn query(major: u32) -> String {
+fn query(major: u32, most_databases: usize) -> String {
     let checkpoints = if major >= 17 { CHECKPOINTS_17 } else { CHECKPOINTS_14 };
     format!(
         "WITH here AS (SELECT pg_is_in_recovery() AS recovering),
@@ -155,25 +157,27 @@ fn query(major: u32) -> String {
             'replayLagBytes', greatest(coalesce(place.lsn - replay_lsn, 0), 0),
             'replayLagSeconds', coalesce(extract(epoch FROM replay_lag), 0)) ORDER BY application_name), '[]')
             FROM pg_stat_replication WHERE state <> 'backup'),
+        'databaseCount', (SELECT count(*) FROM pg_database WHERE datallowconn AND NOT datistemplate),
         'databases', (SELECT coalesce(json_agg(json_build_object('name', d.datname, 'bytes', pg_database_size(d.oid),
             'connections', s.numbackends, 'commits', s.xact_commit, 'rollbacks', s.xact_rollback,
             'blocksRead', s.blks_read, 'blocksHit', s.blks_hit, 'inserted', s.tup_inserted, 'updated', s.tup_updated,
             'deleted', s.tup_deleted, 'conflicts', s.conflicts, 'deadlocks', s.deadlocks,
-            'temporaryBytes', s.temp_bytes, 'checksumFailures', coalesce(s.checksum_failures, 0)) ORDER BY d.datname), '[]')
-            FROM pg_database d JOIN pg_stat_database s ON s.datid = d.oid WHERE d.datallowconn AND NOT d.datistemplate))
+            'temporaryBytes', s.temp_bytes, 'checksumFailures', coalesce(s.checksum_failures, 0)) ORDER BY d.oid), '[]')
+            FROM (SELECT * FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY oid LIMIT {most_databases}) d
+            JOIN pg_stat_database s ON s.datid = d.oid))
         FROM here, place, pg_stat_wal wal, pg_stat_archiver archiver, {checkpoints} checkpoints"
     )
 }
 
 impl Postgres {
-    /// The numbers of this instance. Sizes of databases are summed up file by file: ask every half a
-    /// minute, not every second.
-    pub async fn metrics(&self, deadline: Duration) -> Result<Metrics> {
+    /// The numbers of this instance, and of so many of its databases, the oldest first: a new one takes
+    /// nobody's place. Sizes of databases are summed up file by file: ask every half a minute, not every second.
+    pub async fn metrics(&self, deadline: Duration, most_databases: usize) -> Result<Metrics> {
         const DOING: &str = "asking for metrics";
         self.running(DOING)?;
         let answer = within(deadline, DOING, async {
             let client = self.local().connect(SUPERUSER).await?;
-            value(&client, DOING, &query(self.major())).await
+            value(&client, DOING, &query(self.major(), most_databases)).await
         });
         let unreadable =
             |error: serde_json::Error| Error::Sql { doing: DOING, said: error.to_string(), code: None };

@@ -55,8 +55,8 @@ use crate::layout::Layout;
 const TAKEN: Duration = Duration::from_secs(5);
 
 /// One PostgreSQL instance on one volume, which stays locked for as long as this lives or any of its
-/// processes runs. One program drives it, one call after another; only [`stop`](crate::Engine::stop), [`status`](crate::Engine::status)
-/// and [`heartbeat`](crate::Engine::heartbeat) may be called while another call is under way.
+/// processes runs. One program drives it, one call after another; only [`stop`](crate::Engine::stop), [`status`](crate::Engine::status),
+/// [`heartbeat`](crate::Engine::heartbeat) and [`metrics`](Postgres::metrics) may be called while another call is under way.
 #[derive(Debug)]
 pub struct Postgres {
     programs: Programs,

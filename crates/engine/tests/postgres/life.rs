@@ -31,9 +31,14 @@ pub async fn a_database_is_made_started_and_stopped() {
     assert!(one.status().await.position() > before, "a heartbeat is a write");
     assert_eq!(one.sql("SHOW data_checksums"), "on");
     assert_eq!(one.sql("SHOW server_encoding"), "UTF8");
-    let metrics = one.postgres.metrics(LONG).await.unwrap();
+    let metrics = one.postgres.metrics(LONG, 64).await.unwrap();
     assert!(metrics.wal_position >= before.0 && metrics.max_connections == 100, "{metrics:?}");
     assert!(metrics.databases.iter().any(|database| database.name == "postgres" && database.bytes > 0));
+    one.sql("CREATE DATABASE a_later_one");
+    one.sql("CREATE DATABASE a_last_one");
+    let metrics = one.postgres.metrics(LONG, 2).await.unwrap();
+    let named: Vec<&str> = metrics.databases.iter().map(|database| database.name.as_str()).collect();
+    assert_eq!((named, metrics.database_count), (vec!["postgres", "a_later_one"], 3));
     one.postgres.checkpoint(LONG).await.unwrap();
 
     assert_eq!(one.postgres.stop(Stop::Fast, LONG).await.unwrap(), Some(Exit::Code(0)));

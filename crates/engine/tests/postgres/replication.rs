@@ -41,8 +41,10 @@ pub async fn a_clone_streams_and_is_counted() {
     assert!(
         replica.in_recovery && replica.system == status.system && replica.timeline == 1 && !replica.paused
     );
-    assert!(one.postgres.metrics(LONG).await.unwrap().standbys.iter().any(|standby| standby.name == "two"));
-    assert!(two.postgres.metrics(LONG).await.unwrap().replay_lag_bytes.is_some());
+    assert!(
+        one.postgres.metrics(LONG, 64).await.unwrap().standbys.iter().any(|standby| standby.name == "two")
+    );
+    assert!(two.postgres.metrics(LONG, 64).await.unwrap().replay_lag_bytes.is_some());
     let error = two.postgres.heartbeat(LONG).await.unwrap_err();
     assert!(matches!(error, Error::Sql { .. }), "a replica can't write: {error}");
 }

@@ -6,6 +6,7 @@ mod examples;
 mod foreign;
 mod health;
 mod life;
+mod metrics;
 mod pods;
 mod rollouts;
 mod secrets;

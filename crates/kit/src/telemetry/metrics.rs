@@ -87,7 +87,7 @@ struct Inner {
     /// Those with the operator's prefix.
     own: Mutex<Registry>,
     /// Those whose names are the same for every program.
-    common: Registry,
+    common: Mutex<Registry>,
     controllers: Names,
     kinds: Names,
     described: AtomicBool,
@@ -111,7 +111,7 @@ impl Metrics {
         common.register_collector(Box::new(Process));
         let inner = Inner {
             own: Mutex::new(Registry::with_prefix(prefix)),
-            common,
+            common: Mutex::new(common),
             controllers: Names::default(),
             kinds: Names::default(),
             described: AtomicBool::new(false),
@@ -195,6 +195,12 @@ impl Metrics {
         add(&mut self.0.own.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Adds metrics whose names are the same whatever program shows them, without the prefix. The same
+    /// care is asked for as with [`Metrics::registry`], and names must not begin with the prefix.
+    pub fn common<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
+        add(&mut self.0.common.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// An observer that counts the rounds of a controller here.
     pub fn observer(&self, controller: impl Into<String>) -> MetricsObserver {
         MetricsObserver { metrics: self.clone(), controller: controller.into() }
@@ -209,7 +215,7 @@ impl Metrics {
         };
         // Writing to a string does not fail; a metric of somebody else's may.
         let written = written
-            .and_then(|()| encode_registry(&mut text, &self.0.common))
+            .and_then(|()| self.common(|common| encode_registry(&mut text, common)))
             .and_then(|()| encode_eof(&mut text));
         if let Err(error) = written {
             tracing::error!(%error, "metrics could not be written");

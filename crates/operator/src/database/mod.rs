@@ -137,6 +137,7 @@ impl Reconciler for DatabaseController {
                 let phase = Some(Written::of(&Phase::Deleting));
                 let status = DatabaseStatus { phase, ..database.status.clone().unwrap_or_default() };
                 round.set_status(&status).await?;
+                self.metrics.is(round.key(), Phase::Deleting.as_str());
                 round.remove::<RoleBinding>(&name).await?;
             }
             LEADERSHIP => {
@@ -146,6 +147,16 @@ impl Reconciler for DatabaseController {
             _ => self.clean_volumes(database, round).await?,
         }
         Ok(())
+    }
+
+    fn gone(&self, key: &Key) {
+        self.marks().remove(key);
+        self.metrics.gone(key);
+    }
+
+    fn forget(&self) {
+        self.marks().clear();
+        self.metrics.forget();
     }
 }
 
@@ -226,8 +237,6 @@ impl DatabaseController {
             );
             round.event(Severity::Normal, "Retained", note);
         }
-        self.marks().remove(round.key());
-        self.metrics.gone(round.key());
         Ok(())
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +12,8 @@ use crate::sandbox::{self, MINUTE, Sandbox, claim_spec, from_json};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{ListParams, LogParams, PostParams};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde_json::json;
 use testbed::{Cluster, Fault, Image, Layout, Look, until, until_blocking};
 
@@ -166,6 +170,34 @@ async fn nothing_of_the_cluster_is_on_the_machines_own_network() {
     let out = sandbox.inside(pod, "timeout 5 nc -w 5 192.0.2.1 80 -e true 2>&1");
     assert!(sandbox::said(out).contains("unreachable"), "there is no way out");
     sandbox.close().await;
+}
+
+/// The kernel tells everybody in the terminal's foreground group, which is the group that started it.
+#[tokio::test]
+async fn a_cluster_outlives_the_terminal_that_it_was_started_from() {
+    let _turn = sandbox::turn().await;
+    let folder = folder("terminal");
+    let layout = Layout::new(&folder).unwrap();
+    Cluster::down(&layout).unwrap();
+    let dir = folder.to_string_lossy().into_owned();
+    // The shell is the group's first process, and there for as long as the terminal is.
+    let mut terminal = Command::new("sh")
+        .args(["-c", "\"$@\" && echo up && sleep 600", "sh", PROGRAM, "--dir", &dir, "up", "--nodes", "1"])
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(terminal.stdout.take().unwrap()).lines();
+    assert!(said.map_while(Result::ok).any(|line| line == "up"));
+    for signal in [Signal::SIGINT, Signal::SIGHUP] {
+        killpg(Pid::from_raw(terminal.id().try_into().unwrap()), signal).unwrap();
+    }
+    terminal.wait().unwrap();
+    let cluster = Cluster::attach(&layout).await.unwrap();
+    let nodes: Api<Node> = Api::all(cluster.client());
+    assert_eq!(sandbox::names(nodes.list(&ListParams::default()).await.unwrap().items), ["node-1"]);
+    Cluster::down(&layout).unwrap();
 }
 
 #[tokio::test]

@@ -206,12 +206,14 @@ fn an_observer_counts_a_retry_for_each_round_that_is_tried_again() {
 }
 
 #[test]
-fn metrics_of_ones_own_get_the_prefix() {
+fn metrics_of_ones_own_get_the_prefix_unless_they_are_common() {
     let metrics = Metrics::new("greeter");
     let hellos = Counter::<u64>::default();
     metrics.registry(|registry| registry.register("hellos", "Said so far", hellos.clone()));
     hellos.inc();
     assert_eq!(value(&read(&metrics.render()), "greeter_hellos", "greeter_hellos_total"), 1.0);
+    metrics.common(|registry| registry.register("hellos", "Said by anybody", hellos.clone()));
+    assert_eq!(value(&read(&metrics.render()), "hellos", "hellos_total"), 1.0);
 }
 
 #[test]

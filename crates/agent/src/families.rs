@@ -1,0 +1,239 @@
+//! Which metrics there are and what they are called: numbers in, families of series out. `docs/metrics.md`
+//! lists them, and a test compares.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use keelson_api::instance::Report;
+use keelson_engine::postgres::{DatabaseMetrics, Metrics as Numbers, StandbyMetrics};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// So many standbys have series of their own: whoever follows chooses its name.
+const MOST_STANDBYS: usize = 32;
+
+/// A page of metrics under way.
+pub struct Page<'a>(DescriptorEncoder<'a>);
+
+/// One series of a family: its labels and its value.
+type Series<'a> = (Vec<(&'a str, &'a str)>, f64);
+
+impl<'a> Page<'a> {
+    /// An empty page.
+    pub fn new(encoder: DescriptorEncoder<'a>) -> Page<'a> {
+        Page(encoder)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Into<f64>) -> fmt::Result {
+        self.gauges(name, help, [(Vec::new(), value.into())])
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Into<f64>) -> fmt::Result {
+        self.counters(name, help, [(Vec::new(), value.into())])
+    }
+
+    fn gauges<'s>(
+        &mut self,
+        name: &str,
+        help: &str,
+        series: impl IntoIterator<Item = Series<'s>>,
+    ) -> fmt::Result {
+        self.family(name, help, MetricType::Gauge, series, |value| Box::new(ConstGauge::new(value)))
+    }
+
+    fn counters<'s>(
+        &mut self,
+        name: &str,
+        help: &str,
+        series: impl IntoIterator<Item = Series<'s>>,
+    ) -> fmt::Result {
+        self.family(name, help, MetricType::Counter, series, |value| Box::new(ConstCounter::new(value)))
+    }
+
+    fn family<'s>(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        series: impl IntoIterator<Item = Series<'s>>,
+        metric: fn(f64) -> Box<dyn EncodeMetric>,
+    ) -> fmt::Result {
+        let series: Vec<Series<'s>> = series.into_iter().collect();
+        if series.is_empty() {
+            return Ok(());
+        }
+        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
+        if let [(labels, value)] = &series[..]
+            && labels.is_empty()
+        {
+            return metric(*value).encode(family);
+        }
+        for (labels, value) in series {
+            metric(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the agent knows of leadership, besides whether it leads.
+pub fn agent(page: &mut Page<'_>, report: &Report) -> fmt::Result {
+    let help = "The epoch of the leadership that this instance knows of";
+    page.gauge("keelson_agent_epoch", help, number(report.epoch))?;
+    let help = "1 while this instance takes writes: its last one reached the disk, and its leadership holds";
+    page.gauge("keelson_agent_writable", help, u8::from(report.writable))
+}
+
+/// The numbers of the database, as far as they are known.
+pub fn postgres(page: &mut Page<'_>, up: bool, numbers: Option<&Numbers>) -> fmt::Result {
+    page.gauge("keelson_postgres_up", "1 while the database answers", u8::from(up))?;
+    let Some(numbers) = numbers else { return Ok(()) };
+    activity(page, numbers)?;
+    log(page, numbers)?;
+    checkpoints(page, numbers)?;
+    replication(page, numbers)?;
+    databases(page, numbers)
+}
+
+fn activity(page: &mut Page<'_>, numbers: &Numbers) -> fmt::Result {
+    page.gauge(
+        "keelson_postgres_uptime_seconds",
+        "Time since the database was started",
+        numbers.uptime_seconds,
+    )?;
+    let help = "Connections of clients by what they do";
+    page.gauges("keelson_postgres_connections", help, labelled("state", &numbers.connections))?;
+    let help = "The most connections that it takes";
+    page.gauge("keelson_postgres_max_connections", help, number(numbers.max_connections))?;
+    let help = "How long the oldest transaction of a client has been open";
+    page.gauge("keelson_postgres_oldest_transaction_seconds", help, numbers.oldest_transaction_seconds)?;
+    let help = "Locks held or waited for, by mode";
+    page.gauges("keelson_postgres_locks", help, labelled("mode", &numbers.locks))?;
+    let help = "Locks that somebody waits for";
+    page.gauge("keelson_postgres_locks_waiting", help, number(numbers.locks_waiting))?;
+    let help = "Transactions since the oldest row was frozen; trouble comes at two thousand million";
+    page.gauge("keelson_postgres_transaction_id_age", help, number(numbers.transaction_age))
+}
+
+fn log(page: &mut Page<'_>, numbers: &Numbers) -> fmt::Result {
+    let help = "Where the log is, in bytes since the beginning of the database";
+    page.gauge("keelson_postgres_wal_position_bytes", help, number(numbers.wal_position))?;
+    let help = "Records written to the log";
+    page.counter("keelson_postgres_wal_records", help, number(numbers.wal_records))?;
+    let help = "Bytes written to the log";
+    page.counter("keelson_postgres_wal_bytes", help, number(numbers.wal_bytes))?;
+    let help = "Whole pages written to the log";
+    page.counter("keelson_postgres_wal_full_pages", help, number(numbers.wal_full_pages))?;
+    let help = "Bytes of log on the volume";
+    page.gauge("keelson_postgres_wal_directory_bytes", help, number(numbers.wal_directory_bytes))?;
+    let help = "Segments of the log that were archived";
+    page.counter("keelson_postgres_archived_segments", help, number(numbers.archived))?;
+    let help = "Segments of the log that could not be archived";
+    page.counter("keelson_postgres_archive_failures", help, number(numbers.archive_failures))
+}
+
+fn checkpoints(page: &mut Page<'_>, numbers: &Numbers) -> fmt::Result {
+    let made = [("timed", numbers.checkpoints_timed), ("requested", numbers.checkpoints_requested)];
+    let made = made.map(|(why, count)| (vec![("reason", why)], number(count)));
+    page.counters("keelson_postgres_checkpoints", "Checkpoints, by why they were made", made)?;
+    let seconds = |millis: f64| millis / 1000.0;
+    let help = "Time that checkpoints took to write";
+    page.counter(
+        "keelson_postgres_checkpoint_write_seconds",
+        help,
+        seconds(numbers.checkpoint_write_millis),
+    )?;
+    let help = "Time that checkpoints took to sync";
+    page.counter("keelson_postgres_checkpoint_sync_seconds", help, seconds(numbers.checkpoint_sync_millis))?;
+    let written = [("checkpoint", numbers.checkpoint_buffers), ("background", numbers.cleaned_buffers)];
+    let written = written.map(|(by, count)| (vec![("by", by)], number(count)));
+    page.counters("keelson_postgres_buffers_written", "Buffers written, by whom", written)
+}
+
+fn replication(page: &mut Page<'_>, numbers: &Numbers) -> fmt::Result {
+    if let Some(bytes) = numbers.replay_lag_bytes {
+        let help = "Replica: bytes of log received and not replayed";
+        page.gauge("keelson_postgres_replay_lag_bytes", help, number(bytes))?;
+    }
+    if let Some(seconds) = numbers.replay_lag_seconds {
+        let help =
+            "Replica: time since the last transaction that was replayed; 0 when there is nothing to replay";
+        page.gauge("keelson_postgres_replay_lag_seconds", help, seconds)?;
+    }
+    let help = "Bytes of log that are kept for the slot furthest behind";
+    page.gauge("keelson_postgres_slot_kept_bytes", help, number(numbers.slot_kept_bytes))?;
+    let standbys = standbys(&numbers.standbys);
+    let lags = standbys.iter().flat_map(|standby| {
+        let stages = [
+            ("send", standby.send_lag_bytes),
+            ("flush", standby.flush_lag_bytes),
+            ("replay", standby.replay_lag_bytes),
+        ];
+        stages
+            .map(|(stage, bytes)| (vec![("standby", standby.name.as_str()), ("stage", stage)], number(bytes)))
+    });
+    let help = "Bytes of log that a standby has not been sent, has not on disk, has not replayed";
+    page.gauges("keelson_postgres_replication_lag_bytes", help, lags)?;
+    let help = "Time until a recent write was replayed by a standby";
+    let seconds = standbys.iter().map(|one| (vec![("standby", one.name.as_str())], one.replay_lag_seconds));
+    page.gauges("keelson_postgres_replication_lag_seconds", help, seconds)
+}
+
+/// The first of them by name, each name once: of several that call themselves the same, the one furthest behind.
+fn standbys(all: &[StandbyMetrics]) -> Vec<&StandbyMetrics> {
+    let mut found: BTreeMap<&str, &StandbyMetrics> = BTreeMap::new();
+    for standby in all {
+        let kept = found.entry(&standby.name).or_insert(standby);
+        if standby.replay_lag_bytes > kept.replay_lag_bytes {
+            *kept = standby;
+        }
+    }
+    found.into_values().take(MOST_STANDBYS).collect()
+}
+
+fn databases(page: &mut Page<'_>, numbers: &Numbers) -> fmt::Result {
+    let help = "How many databases there are, templates aside";
+    page.gauge("keelson_postgres_databases", help, number(numbers.database_count))?;
+    let all = &numbers.databases;
+    let each = |of: fn(&DatabaseMetrics) -> u64| {
+        all.iter().map(move |one| (vec![("database", one.name.as_str())], number(of(one))))
+    };
+    page.gauges("keelson_postgres_database_size_bytes", "Size of a database", each(|one| one.bytes))?;
+    let help = "Connections to a database, Keelson's own among them";
+    page.gauges("keelson_postgres_database_connections", help, each(|one| one.connections))?;
+    let split = |label: &'static str, parts: fn(&DatabaseMetrics) -> Vec<(&'static str, u64)>| {
+        all.iter().flat_map(move |one| {
+            let parts = parts(one).into_iter();
+            parts.map(move |(part, count)| {
+                (vec![("database", one.name.as_str()), (label, part)], number(count))
+            })
+        })
+    };
+    let ends = split("result", |one| vec![("commit", one.commits), ("rollback", one.rollbacks)]);
+    page.counters("keelson_postgres_transactions", "Transactions, by how they ended", ends)?;
+    let found = split("source", |one| vec![("memory", one.blocks_hit), ("outside", one.blocks_read)]);
+    let help =
+        "Blocks that were asked for, by whether they were in shared buffers or had to be read from outside";
+    page.counters("keelson_postgres_blocks", help, found)?;
+    let rows = split("operation", |one| {
+        vec![("insert", one.inserted), ("update", one.updated), ("delete", one.deleted)]
+    });
+    page.counters("keelson_postgres_rows", "Rows written, by how", rows)?;
+    let help = "Queries called off on a replica because the primary had removed what they read";
+    page.counters("keelson_postgres_conflicts", help, each(|one| one.conflicts))?;
+    page.counters("keelson_postgres_deadlocks", "Deadlocks", each(|one| one.deadlocks))?;
+    let help = "Bytes written to temporary files";
+    page.counters("keelson_postgres_temporary_bytes", help, each(|one| one.temporary_bytes))?;
+    let help = "Pages whose checksum was wrong";
+    page.counters("keelson_postgres_checksum_failures", help, each(|one| one.checksum_failures))
+}
+
+fn labelled<'a>(label: &'static str, counts: &'a BTreeMap<String, u64>) -> impl Iterator<Item = Series<'a>> {
+    counts.iter().map(move |(of, count)| (vec![(label, of.as_str())], number(*count)))
+}
+
+/// Who collects knows no other numbers.
+fn number(count: u64) -> f64 {
+    count as f64
+}
