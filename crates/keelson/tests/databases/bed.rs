@@ -18,7 +18,8 @@ pub const MINUTE: Duration = Duration::from_secs(60);
 pub const LONG: Duration = Duration::from_secs(180);
 
 /// So many databases at the same time: the machine is small.
-static AT_ONCE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(2));
+const TURNS: u32 = 2;
+static AT_ONCE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(TURNS as usize));
 static INSTALLED: OnceCell<()> = OnceCell::const_new();
 
 /// A namespace with, at most, one database in it.
@@ -30,7 +31,16 @@ pub struct Bed {
 
 impl Bed {
     pub async fn open(purpose: &str) -> Bed {
-        let turn = AT_ONCE.acquire().await.unwrap();
+        Bed::begin(purpose, 1).await
+    }
+
+    /// With nobody else on the cluster: for faults that others would feel.
+    pub async fn open_alone(purpose: &str) -> Bed {
+        Bed::begin(purpose, TURNS).await
+    }
+
+    async fn begin(purpose: &str, turns: u32) -> Bed {
+        let turn = AT_ONCE.acquire_many(turns).await.unwrap();
         let cluster = Cluster::from_env().await.unwrap();
         INSTALLED.get_or_init(|| install(&cluster)).await;
         let namespace = format!("{purpose}-{}", std::process::id());
@@ -141,9 +151,15 @@ impl Bed {
 
     /// A pod that has a client and the binding, as a program beside the database would.
     pub async fn client(&self) {
+        self.client_on(None).await;
+    }
+
+    /// The same, on this node.
+    pub async fn client_on(&self, node: Option<&str>) {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "client"},
             "spec": {
+                "nodeName": node,
                 "terminationGracePeriodSeconds": 0,
                 "containers": [{
                     "name": "client", "image": "postgres:17", "imagePullPolicy": "Never",

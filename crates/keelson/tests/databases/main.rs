@@ -3,6 +3,7 @@
 mod bed;
 mod changes;
 mod examples;
+mod failover;
 mod foreign;
 mod health;
 mod life;

@@ -6,11 +6,15 @@ use crate::bed::{Bed, MINUTE};
 
 /// Each write is a connection of its own, so that it goes to whoever leads at that moment.
 const WRITE: &str = r#"
-rm -f /tmp/enough /tmp/ended; : > /tmp/acknowledged; i=0
+rm -f /tmp/enough /tmp/ended; : > /tmp/acknowledged; : > /tmp/times; i=0
+export PGCONNECT_TIMEOUT=2
 while [ ! -e /tmp/enough ]; do
     i=$((i + 1))
-    timeout 5 psql "$URI" -XAtq -c "insert into written values ($i)" && echo $i >> /tmp/acknowledged
-    sleep 0.1
+    timeout 5 psql "$URI" -XAtq -c "insert into written values ($i)" && {
+        echo $i >> /tmp/acknowledged
+        date +%s%3N >> /tmp/times
+    }
+    sleep 0.05
 done
 touch /tmp/ended
 "#;
@@ -23,6 +27,7 @@ pub struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// Begins, and returns when the first write was acknowledged.
     pub async fn start(bed: &'a Bed) -> Writer<'a> {
+        bed.sql("drop table if exists written").await;
         bed.sql("create table written (id int primary key)").await;
         let write = format!("nohup sh -c '{WRITE}' >/dev/null 2>&1 &");
         bed.kubectl(&["exec", "client", "--", "sh", "-c", &write]);
@@ -50,6 +55,13 @@ impl<'a> Writer<'a> {
         })
         .await
         .unwrap();
+    }
+
+    /// The longest time between two writes that were acknowledged, in milliseconds: for people to read.
+    pub fn longest_gap(&self) -> u32 {
+        self.run("awk '{ if (last && $1 - last > gap) gap = $1 - last; last = $1 } END { print gap + 0 }' /tmp/times")
+            .parse()
+            .unwrap()
     }
 
     /// Ends, and finds every write that was acknowledged. Returns how many they are.
