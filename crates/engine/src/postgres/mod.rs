@@ -6,6 +6,7 @@
 //! - [`folders`] makes sure that what is half-made is never taken for a database;
 //! - `make` makes data: new, cloned, rewound;
 //! - `process` starts the postmaster and ends it for certain;
+//! - `fence` acknowledges commits, where no other instance does, while this one leads;
 //! - `session`, `status`, `heartbeat`, `roles`, `slots` and `metrics` talk to it over the local socket.
 
 mod check;
@@ -13,6 +14,7 @@ pub(crate) mod conf;
 mod conninfo;
 mod control;
 mod engine;
+mod fence;
 pub mod folders;
 mod hba;
 mod heartbeat;
@@ -36,6 +38,7 @@ use nix::unistd::Pid;
 use tokio::sync::watch;
 
 pub use conf::{Files, Inputs, configure};
+pub use fence::FENCE;
 pub use control::{Floor, parse as parse_control};
 pub use metrics::{DatabaseMetrics, Metrics, StandbyMetrics};
 pub use settings::{Credentials, Resources, Settings, Tls};

@@ -43,7 +43,8 @@ scenarios! {
         a_diverged_primary_is_rewound
         slots_are_kept_for_those_who_are_wanted
         a_replicas_data_is_not_started_as_a_primary
-        what_is_lowered_goes_down_on_the_primary_first;
+        what_is_lowered_goes_down_on_the_primary_first
+        commits_wait_for_the_fence_and_for_nothing_else;
     data:
         an_initialisation_that_breaks_off_leaves_no_database
         a_clone_that_breaks_off_leaves_the_old_data

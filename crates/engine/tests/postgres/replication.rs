@@ -1,10 +1,13 @@
 //! Several instances on one machine, over TLS.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use keelson_engine::postgres::slot_name;
+use keelson_engine::postgres::{FENCE, slot_name};
 use keelson_engine::{Data, Engine, Error, Role, Stop, Synchronous};
+
+use testbed::{Look, until_blocking};
 
 use crate::instance::{Instance, LONG};
 
@@ -168,4 +171,37 @@ pub async fn what_is_lowered_goes_down_on_the_primary_first() {
     two.postgres.refresh().await.unwrap();
     let status = two.status().await;
     assert!(!two.postgres.is_floored() && status.pending_restart == ["max_connections"], "{status:?}");
+}
+
+pub async fn commits_wait_for_the_fence_and_for_nothing_else() {
+    let one = Instance::primary("one", 5432).await;
+    one.sql("CREATE TABLE t (i int)");
+    let only = Synchronous { count: 1, names: vec![FENCE.to_owned()] };
+    one.postgres.set_synchronous(&only).await.unwrap();
+    let allowed = Arc::new(AtomicBool::new(true));
+    let may = allowed.clone();
+    let fence = one.postgres.fence(move || may.load(Ordering::Relaxed));
+    for number in 0..20 {
+        one.sql(&format!("INSERT INTO t VALUES ({number})"));
+    }
+    one.sql("INSERT INTO t SELECT generate_series(1, 200000)");
+    allowed.store(false, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let insert = scope.spawn(|| one.sql("INSERT INTO t VALUES (-1)"));
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        until_blocking("the commit to wait", LONG, || match one.sql(waiting).as_str() {
+            "1" => Look::There(()),
+            other => Look::NotYet(other.to_owned()),
+        })
+        .unwrap();
+        assert!(!insert.is_finished());
+        allowed.store(true, Ordering::Relaxed);
+        insert.join().unwrap();
+    });
+    one.sql("INSERT INTO t VALUES (-2)");
+    // It comes back after the server was away.
+    one.postgres.stop(Stop::Fast, LONG).await.unwrap();
+    one.start(&Role::Primary).await;
+    one.sql("INSERT INTO t VALUES (-3)");
+    fence.abort();
 }
