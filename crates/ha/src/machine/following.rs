@@ -55,11 +55,13 @@ impl Machine {
         let free = match (&lease.holder, &lease.successor) {
             // This very process, or one that has ended with the container before it.
             (Some(holder), _) if *holder == self.me.holder => true,
-            // Another pod of the same name: it may still run somewhere until its term is over.
-            (Some(holder), _) if holder.name == self.me.holder.name && led => over,
-            // It was given to this instance, which has all there was.
+            // Another pod of the same name: it may still run somewhere until its term is over. Its data is what
+            // this one has, also if it has not come to take writes: nobody follows another meanwhile.
+            (Some(holder), _) if holder.name == self.me.holder.name => over,
+            // It was given to this instance, which has all there was. Who does not know how far it was gives it
+            // to nobody but itself.
             (None, Some(Successor::Named(name))) if *name == self.me.holder.name => {
-                led || lease.system.is_none() || lease.end.is_some() && self.position() >= lease.end
+                lease.end.is_none() || led || self.position() >= lease.end
             }
             // Nobody else comes: who gave it up may have it back.
             (None, _) if led => now >= *since + 2 * lease.ttl,
