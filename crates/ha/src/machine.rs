@@ -240,8 +240,8 @@ pub struct Machine {
     instance: Option<Instance>,
     asked: Option<Asked>,
     next_look: Option<Instant>,
-    /// A leader that is taken for gone before its term is over.
-    gone: Option<(String, Evidence)>,
+    /// A leader that is taken for gone before its term is over, and in which epoch it led.
+    gone: Option<(Holder, u64, Evidence)>,
     hold: Option<Hold>,
     stopping: bool,
 }
@@ -458,19 +458,25 @@ impl Machine {
                 _ => self.role = Role::Follower,
             }
         }
-        self.seen = match (lease, self.seen.take()) {
-            (Some(found), Some((known, since))) if known.version == found.version => Some((found, since)),
-            (found, _) => found.map(|found| (found, now)),
+        let (seen, renewed) = match (lease, self.seen.take()) {
+            (Some(found), Some((known, since))) if known.version == found.version => {
+                (Some((found, since)), false)
+            }
+            (found, _) => (found.map(|found| (found, now)), true),
         };
+        self.seen = seen;
         let version = self.seen.as_ref().map(|(lease, _)| &lease.version);
         if self.hold.as_ref().is_some_and(|hold| Some(&hold.version) != version) {
             self.hold = None;
         }
-        let holder = self.seen.as_ref().and_then(|(lease, _)| lease.holder.as_ref());
-        if self.gone.as_ref().is_some_and(|(gone, _)| holder.is_none_or(|holder| holder.to_string() != *gone))
-        {
-            self.gone = None;
-        }
+        self.gone = self.gone.take().filter(|gone| self.is_still_gone(gone, renewed));
+    }
+
+    /// What was said of a leader holds for its epoch; what was guessed only until it writes again.
+    fn is_still_gone(&self, (gone, epoch, evidence): &(Holder, u64, Evidence), renewed: bool) -> bool {
+        let Some((lease, _)) = &self.seen else { return false };
+        let same = lease.holder.as_ref() == Some(gone) && lease.epoch == *epoch;
+        same && (*evidence == Evidence::Word || !renewed)
     }
 
     fn wrote(&mut self, version: String, sent: Instant, now: Instant) {

@@ -121,11 +121,11 @@ impl Machine {
     }
 
     fn is_gone(&self, holder: &Holder, lease: &Lease) -> bool {
-        let evidence = self.gone.as_ref().filter(|(gone, _)| *gone == holder.to_string());
+        let evidence = self.gone.as_ref().filter(|(gone, epoch, _)| gone == holder && *epoch == lease.epoch);
         match evidence {
-            Some((_, Evidence::Word)) => true,
+            Some((.., Evidence::Word)) => true,
             // Once enough hold still, a leader that lives after all can't acknowledge anything.
-            Some((_, Evidence::Refused)) => {
+            Some((.., Evidence::Refused)) => {
                 let silent = self.instance.as_ref().is_some_and(|it| it.receiving != Receiving::Streaming);
                 self.settings.synchronous && lease.quorum.count > 0 && silent
             }
@@ -208,7 +208,7 @@ impl Machine {
             Question::Left { leader, epoch }
                 if lease.holder.as_ref() == Some(&leader) && lease.epoch == epoch =>
             {
-                self.gone = Some((leader.to_string(), Evidence::Word));
+                self.gone = Some((leader, epoch, Evidence::Word));
             }
             Question::Hold { version } if lease.version == version => {
                 let follows = matches!(self.role, Role::Follower) && self.asked != Some(Asked::Release);
@@ -233,11 +233,11 @@ impl Machine {
 
     /// The first process of who leads is not there, at the address that was its own.
     pub(super) fn refused(&mut self, name: String) {
-        let holder = self.seen.as_ref().and_then(|(lease, _)| lease.holder.as_ref());
-        if let Some(holder) = holder.filter(|holder| holder.name == name)
+        if let Some((Lease { holder: Some(holder), epoch, .. }, _)) = &self.seen
+            && holder.name == name
             && self.gone.is_none()
         {
-            self.gone = Some((holder.to_string(), Evidence::Refused));
+            self.gone = Some((holder.clone(), *epoch, Evidence::Refused));
         }
     }
 }
