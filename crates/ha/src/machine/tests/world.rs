@@ -1,7 +1,7 @@
 //! A small world: three instances with their logs, one Lease behind compare-and-swap, clients that write all
 //! the time, and all kinds of trouble. Always, whatever happens:
-//! - where commits wait for standbys, nothing that was acknowledged is missing where writes are taken later,
-//!   and nobody acknowledges anything once another has taken writes after them, paused or not;
+//! - where commits wait for standbys, nothing that was acknowledged is missing where writes are taken later;
+//!   and once another takes writes, nobody acknowledges anything that this one lacks, paused or not;
 //! - where they do not, nobody acknowledges anything once another takes writes, but for a leader that was
 //!   paused, between the moment it goes on and the end of its program, which its machine asks for at once.
 //!
@@ -147,8 +147,9 @@ struct World {
     histories: u64,
     /// Where each write that was acknowledged is in the log.
     acknowledged: Vec<(usize, u64)>,
-    /// The last epoch in which somebody took writes.
+    /// The last epoch in which somebody took writes, and what they began with.
     epoch: u64,
+    beginning: Vec<program::Entry>,
     lost: bool,
     said: Vec<String>,
 }
@@ -189,6 +190,7 @@ impl World {
             histories: 0,
             acknowledged: Vec::new(),
             epoch: 0,
+            beginning: Vec::new(),
             lost: false,
             said: Vec::new(),
         }
@@ -400,13 +402,19 @@ fn live_through(seed: u64, settings: Settings, troubles: &[(u64, Trouble)]) {
     }
 }
 
+/// As many as fit into some seconds, or as `PROPTEST_CASES` says, if that is more.
+fn config() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig { cases: usual.cases.max(400), max_shrink_iters: 3000, ..usual }
+}
+
 fn any_history() -> impl Strategy<Value = Vec<(u64, Trouble)>> {
     let soon = prop_oneof![2 => 0u64..8, 1 => 8u64..50];
     proptest::collection::vec((soon, any_trouble()), 0..14)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn nothing_that_was_acknowledged_is_lost(seed in any::<u64>(), required in any::<bool>(), troubles in any_history()) {
