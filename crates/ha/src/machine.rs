@@ -227,6 +227,17 @@ struct Hold {
     votes: BTreeMap<String, (Position, bool)>,
 }
 
+/// What an instance that has just started knows of what it was before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Past {
+    /// Nothing.
+    Unknown,
+    /// It may have promised to hold still for as long as the Lease is in this version, the first that it saw.
+    MayHold(String),
+    /// Whatever it promised, the Lease has changed since.
+    Over,
+}
+
 /// One instance.
 #[derive(Debug)]
 pub struct Machine {
@@ -243,6 +254,7 @@ pub struct Machine {
     /// A leader that is taken for gone before its term is over, and in which epoch it led.
     gone: Option<(Holder, u64, Evidence)>,
     hold: Option<Hold>,
+    past: Past,
     stopping: bool,
 }
 
@@ -260,6 +272,7 @@ impl Machine {
             next_look: None,
             gone: None,
             hold: None,
+            past: Past::Unknown,
             stopping: false,
         }
     }
@@ -391,7 +404,8 @@ impl Machine {
     pub fn answer(&self) -> Answer {
         let instance = self.instance.as_ref();
         let cut = instance.is_some_and(|instance| instance.receiving == Receiving::Cut);
-        let seen = self.seen.as_ref().filter(|_| matches!(self.role, Role::Follower) && self.hold.is_none());
+        let free = self.hold.is_none() && self.past == Past::Over;
+        let seen = self.seen.as_ref().filter(|_| matches!(self.role, Role::Follower) && free);
         Answer {
             holder: self.me.holder.clone(),
             confirms: seen.filter(|(lease, _)| lease.holder.is_some()).map(|(lease, _)| lease.epoch),
@@ -469,6 +483,11 @@ impl Machine {
         if self.hold.as_ref().is_some_and(|hold| Some(&hold.version) != version) {
             self.hold = None;
         }
+        self.past = match (&self.past, version) {
+            (Past::Unknown, Some(version)) => Past::MayHold(version.clone()),
+            (Past::MayHold(first), Some(version)) if first == version => Past::MayHold(first.clone()),
+            _ => Past::Over,
+        };
         self.gone = self.gone.take().filter(|gone| self.is_still_gone(gone, renewed));
     }
 

@@ -16,11 +16,15 @@ impl Machine {
             return Target::Hold;
         }
         let Some((lease, _)) = &self.seen else { return Target::Wait };
-        match (&lease.holder, &lease.system) {
-            (Some(holder), Some(system)) if holder.name != self.me.holder.name => {
-                Target::Replica { of: holder.name.clone(), epoch: lease.epoch, system: system.clone() }
-            }
-            _ => Target::Wait,
+        let (Some(holder), Some(system)) = (&lease.holder, &lease.system) else { return Target::Wait };
+        if holder.name == self.me.holder.name {
+            return Target::Wait;
+        }
+        match &instance.data {
+            // Before it was started again it may have voted, and be counted upon.
+            Data::Present { system: own, .. } if self.past != Past::Over && own == system => Target::Hold,
+            Data::None if self.past != Past::Over => Target::Wait,
+            _ => Target::Replica { of: holder.name.clone(), epoch: lease.epoch, system: system.clone() },
         }
     }
 

@@ -33,3 +33,22 @@ fn one_that_refused_connections_and_then_renewed_is_there() {
     me.step(Input::Tick, start + SECOND);
     assert!(me.hold.is_none());
 }
+
+#[test]
+fn one_that_has_just_started_follows_and_confirms_nobody_before_the_lease_changes() {
+    let start = Instant::now();
+    let held = |version: &str| lease(version, Some(holder(0, "a")), 2, quorum(&[1, 2]));
+    let confirm = || Input::Asked(Question::Confirm { leader: holder(0, "a"), epoch: 2 });
+    for (data, target) in [(filled(Running::Stopped), Target::Hold), (empty(), Target::Wait)] {
+        let mut me = machine(1, settings());
+        me.step(Input::Instance(data), start);
+        me.step(Input::Read(Some(held("10"))), start);
+        me.step(confirm(), start);
+        assert_eq!((me.target(start), me.answer().confirms), (target, None), "it may have voted");
+        assert_eq!(me.answer().holds, None, "but it does not know");
+        me.step(Input::Seen(held("11")), start);
+        me.step(confirm(), start);
+        let follow = Target::Replica { of: name(0), epoch: 2, system: "7".into() };
+        assert_eq!((me.target(start), me.answer().confirms), (follow, Some(2)));
+    }
+}
