@@ -227,6 +227,17 @@ struct Hold {
     votes: BTreeMap<String, (Position, bool)>,
 }
 
+/// What an instance that has just started knows of what it was before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Past {
+    /// Nothing.
+    Unknown,
+    /// It may have promised to hold still for as long as the Lease is in this version, the first that it saw.
+    MayHold(String),
+    /// Whatever it promised, the Lease has changed since.
+    Over,
+}
+
 /// One instance.
 #[derive(Debug)]
 pub struct Machine {
@@ -240,9 +251,10 @@ pub struct Machine {
     instance: Option<Instance>,
     asked: Option<Asked>,
     next_look: Option<Instant>,
-    /// A leader that is taken for gone before its term is over.
-    gone: Option<(String, Evidence)>,
+    /// A leader that is taken for gone before its term is over, and in which epoch it led.
+    gone: Option<(Holder, u64, Evidence)>,
     hold: Option<Hold>,
+    past: Past,
     stopping: bool,
 }
 
@@ -260,6 +272,7 @@ impl Machine {
             next_look: None,
             gone: None,
             hold: None,
+            past: Past::Unknown,
             stopping: false,
         }
     }
@@ -392,7 +405,8 @@ impl Machine {
     pub fn answer(&self) -> Answer {
         let instance = self.instance.as_ref();
         let cut = instance.is_some_and(|instance| instance.receiving == Receiving::Cut);
-        let seen = self.seen.as_ref().filter(|_| matches!(self.role, Role::Follower) && self.hold.is_none());
+        let free = self.hold.is_none() && self.past == Past::Over;
+        let seen = self.seen.as_ref().filter(|_| matches!(self.role, Role::Follower) && free);
         Answer {
             holder: self.me.holder.clone(),
             confirms: seen.filter(|(lease, _)| lease.holder.is_some()).map(|(lease, _)| lease.epoch),
@@ -459,19 +473,30 @@ impl Machine {
                 _ => self.role = Role::Follower,
             }
         }
-        self.seen = match (lease, self.seen.take()) {
-            (Some(found), Some((known, since))) if known.version == found.version => Some((found, since)),
-            (found, _) => found.map(|found| (found, now)),
+        let (seen, renewed) = match (lease, self.seen.take()) {
+            (Some(found), Some((known, since))) if known.version == found.version => {
+                (Some((found, since)), false)
+            }
+            (found, _) => (found.map(|found| (found, now)), true),
         };
+        self.seen = seen;
         let version = self.seen.as_ref().map(|(lease, _)| &lease.version);
         if self.hold.as_ref().is_some_and(|hold| Some(&hold.version) != version) {
             self.hold = None;
         }
-        let holder = self.seen.as_ref().and_then(|(lease, _)| lease.holder.as_ref());
-        if self.gone.as_ref().is_some_and(|(gone, _)| holder.is_none_or(|holder| holder.to_string() != *gone))
-        {
-            self.gone = None;
-        }
+        self.past = match (&self.past, version) {
+            (Past::Unknown, Some(version)) => Past::MayHold(version.clone()),
+            (Past::MayHold(first), Some(version)) if first == version => Past::MayHold(first.clone()),
+            _ => Past::Over,
+        };
+        self.gone = self.gone.take().filter(|gone| self.is_still_gone(gone, renewed));
+    }
+
+    /// What was said of a leader holds for its epoch; what was guessed only until it writes again.
+    fn is_still_gone(&self, (gone, epoch, evidence): &(Holder, u64, Evidence), renewed: bool) -> bool {
+        let Some((lease, _)) = &self.seen else { return false };
+        let same = lease.holder.as_ref() == Some(gone) && lease.epoch == *epoch;
+        same && (*evidence == Evidence::Word || !renewed)
     }
 
     fn wrote(&mut self, version: String, sent: Instant, now: Instant) {

@@ -16,11 +16,15 @@ impl Machine {
             return Target::Hold;
         }
         let Some((lease, _)) = &self.seen else { return Target::Wait };
-        match (&lease.holder, &lease.system) {
-            (Some(holder), Some(system)) if holder.name != self.me.holder.name => {
-                Target::Replica { of: holder.name.clone(), epoch: lease.epoch, system: system.clone() }
-            }
-            _ => Target::Wait,
+        let (Some(holder), Some(system)) = (&lease.holder, &lease.system) else { return Target::Wait };
+        if holder.name == self.me.holder.name {
+            return Target::Wait;
+        }
+        match &instance.data {
+            // Before it was started again it may have voted, and be counted upon.
+            Data::Present { system: own, .. } if self.past != Past::Over && own == system => Target::Hold,
+            Data::None if self.past != Past::Over => Target::Wait,
+            _ => Target::Replica { of: holder.name.clone(), epoch: lease.epoch, system: system.clone() },
         }
     }
 
@@ -55,11 +59,13 @@ impl Machine {
         let free = match (&lease.holder, &lease.successor) {
             // This very process, or one that has ended with the container before it.
             (Some(holder), _) if *holder == self.me.holder => true,
-            // Another pod of the same name: it may still run somewhere until its term is over.
-            (Some(holder), _) if holder.name == self.me.holder.name && led => over,
-            // It was given to this instance, which has all there was.
+            // Another pod of the same name: it may still run somewhere until its term is over. Its data is what
+            // this one has, also if it has not come to take writes: nobody follows another meanwhile.
+            (Some(holder), _) if holder.name == self.me.holder.name => over,
+            // It was given to this instance, which has all there was. Who does not know how far it was gives it
+            // to nobody but itself.
             (None, Some(Successor::Named(name))) if *name == self.me.holder.name => {
-                led || lease.system.is_none() || lease.end.is_some() && self.position() >= lease.end
+                lease.end.is_none() || led || self.position() >= lease.end
             }
             // Nobody else comes: who gave it up may have it back.
             (None, _) if led => now >= *since + 2 * lease.ttl,
@@ -120,11 +126,11 @@ impl Machine {
     }
 
     fn is_gone(&self, holder: &Holder, lease: &Lease) -> bool {
-        let evidence = self.gone.as_ref().filter(|(gone, _)| *gone == holder.to_string());
+        let evidence = self.gone.as_ref().filter(|(gone, epoch, _)| gone == holder && *epoch == lease.epoch);
         match evidence {
-            Some((_, Evidence::Word)) => true,
+            Some((.., Evidence::Word)) => true,
             // Once enough hold still, a leader that lives after all can't acknowledge anything.
-            Some((_, Evidence::Refused)) => {
+            Some((.., Evidence::Refused)) => {
                 let silent = self.instance.as_ref().is_some_and(|it| it.receiving != Receiving::Streaming);
                 self.settings.synchronous && lease.quorum.count > 0 && silent
             }
@@ -207,7 +213,7 @@ impl Machine {
             Question::Left { leader, epoch }
                 if lease.holder.as_ref() == Some(&leader) && lease.epoch == epoch =>
             {
-                self.gone = Some((leader.to_string(), Evidence::Word));
+                self.gone = Some((leader, epoch, Evidence::Word));
             }
             Question::Hold { version } if lease.version == version => {
                 let follows = matches!(self.role, Role::Follower) && self.asked != Some(Asked::Release);
@@ -232,11 +238,11 @@ impl Machine {
 
     /// The first process of who leads is not there, at the address that was its own.
     pub(super) fn refused(&mut self, name: String) {
-        let holder = self.seen.as_ref().and_then(|(lease, _)| lease.holder.as_ref());
-        if let Some(holder) = holder.filter(|holder| holder.name == name)
+        if let Some((Lease { holder: Some(holder), epoch, .. }, _)) = &self.seen
+            && holder.name == name
             && self.gone.is_none()
         {
-            self.gone = Some((holder.to_string(), Evidence::Refused));
+            self.gone = Some((holder.clone(), *epoch, Evidence::Refused));
         }
     }
 }
