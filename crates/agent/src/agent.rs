@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::credentials;
-use crate::driver::{Driver, Facts, Wanted};
+use crate::driver::{Driver, Facts, Leave, Wanted};
 use crate::environment::{Environment, EnvironmentError};
 use crate::lease::{self, Leases};
 use crate::metrics::Exporter;
@@ -93,8 +93,10 @@ pub async fn run() -> Result<(), AgentError> {
     let settings = wanted.borrow().engine.clone();
     let engine = Arc::new(Postgres::open(Layout::default(), settings).await?);
     let (target, targets) = watch::channel(Target::Wait);
-    let nudge = Arc::new(Notify::new());
-    let facts = Driver::start(here.clone(), engine.clone(), targets, wanted.clone(), nudge.clone()).await?;
+    let (nudge, leave) = (Arc::new(Notify::new()), Leave::default());
+    let facts =
+        Driver::start(here.clone(), engine.clone(), targets, wanted.clone(), nudge.clone(), leave.clone())
+            .await?;
     let (report, reports) = watch::channel(Report::default());
     let (ask, questions) = mpsc::channel(16);
     exporter.begin(engine, facts.clone(), reports.clone());
@@ -108,7 +110,9 @@ pub async fn run() -> Result<(), AgentError> {
     let shown = reports.clone();
     health.ready("database", move || readiness(&shown.borrow()));
 
-    Agent { here, client, metrics, known, credentials, facts, target, report, questions, nudge }.lead().await;
+    Agent { here, client, metrics, known, credentials, facts, target, report, questions, nudge, leave }
+        .lead()
+        .await;
     Ok(())
 }
 
@@ -293,6 +297,7 @@ struct Agent {
     report: watch::Sender<Report>,
     questions: mpsc::Receiver<peers::Asked>,
     nudge: Arc<Notify>,
+    leave: Leave,
 }
 
 /// What is being asked of other agents.
@@ -375,6 +380,7 @@ impl Agent {
             if let Some(request) = machine.step(input, now) {
                 self.carry_out(&leases, request, &answers);
             }
+            self.leave.set(machine.leave(now));
             self.target.send_if_modified(|current| {
                 let target = machine.target(now);
                 let changed = *current != target;
@@ -484,8 +490,6 @@ impl Agent {
         let (reason, problem) = damage.or_else(|| facts.trouble.clone()).unzip();
         let mut followers: Vec<String> =
             facts.instance.standbys.iter().filter(|one| one.streaming).map(|one| one.name.clone()).collect();
-        // A copy in the making is a client of another name.
-        followers.retain(|name| Names(&self.here.database).ordinal(name).is_some());
         followers.sort();
         Report {
             followers: (role == Role::Primary).then_some(followers),

@@ -2,14 +2,15 @@
 //! to close is carried out at once, whatever else is under way.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use keelson_api::instance::{InstanceSettings, ports, reasons};
+use keelson_api::instance::{InstanceSettings, Names, ports, reasons};
 use keelson_engine::postgres::{Postgres, Settings, Status, slot_name};
 use keelson_engine::{Data, Engine, Error, Process, Role, Stop, Synchronous, Upstream};
 use keelson_ha::{Instance, Position, Quorum, Receiving, Running, Standby, Target};
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 
 use crate::credentials::Credentials;
 use crate::environment::Environment;
@@ -75,6 +76,23 @@ pub struct Facts {
     pub trouble: Option<(String, String)>,
 }
 
+/// Until when commits may be acknowledged that wait for no other instance.
+#[derive(Clone, Debug, Default)]
+pub struct Leave(Arc<Mutex<Option<Instant>>>);
+
+impl Leave {
+    /// From now on until then; or not at all.
+    pub fn set(&self, until: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
+    /// Whether at this very moment.
+    fn is_given(&self) -> bool {
+        let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
 /// Drives one database.
 pub struct Driver {
     here: Environment,
@@ -83,6 +101,9 @@ pub struct Driver {
     wanted: watch::Receiver<Wanted>,
     /// Somebody wants to know at once how the database is.
     nudge: Arc<Notify>,
+    leave: Leave,
+    /// What acknowledges commits that wait for no other instance.
+    fence: Option<JoinHandle<()>>,
     facts: watch::Sender<Facts>,
     data: Data,
     acting: Acting,
@@ -109,6 +130,7 @@ impl Driver {
         target: watch::Receiver<Target>,
         wanted: watch::Receiver<Wanted>,
         nudge: Arc<Notify>,
+        leave: Leave,
     ) -> Result<watch::Receiver<Facts>, Error> {
         let data = engine.data().await?;
         let led = engine.led();
@@ -128,6 +150,8 @@ impl Driver {
             target,
             wanted,
             nudge,
+            leave,
+            fence: None,
             facts,
             data,
             acting: Acting::Not,
@@ -224,6 +248,7 @@ impl Driver {
                 // Said before it is so: what may take writes counts as taking them.
                 self.acting = Acting::Primary(commits.clone());
                 self.engine.start(&Role::Primary).await?;
+                self.keep_fence(commits);
             }
             Step::StartReplica(of) => {
                 tracing::info!(?of, "starting as a replica");
@@ -239,12 +264,14 @@ impl Driver {
                 tracing::info!(epoch, "becoming primary");
                 self.set_led(Some(*epoch))?;
                 self.acting = Acting::Primary(commits.clone());
+                self.keep_fence(commits);
                 self.engine.promote(&synchronous(commits), PROMOTE).await?;
                 // Those that have to be rewound find the new history in it.
                 self.engine.checkpoint_soon();
             }
             Step::Commits(commits) => {
                 tracing::info!(?commits, "commits wait for others");
+                self.keep_fence(commits);
                 self.engine.set_synchronous(&synchronous(commits)).await?;
                 self.acting = Acting::Primary(commits.clone());
             }
@@ -282,6 +309,14 @@ impl Driver {
         self.ended().await;
     }
 
+    /// Puts the fence up before commits wait for it, and leaves it there while it may be waited for.
+    fn keep_fence(&mut self, commits: &Quorum) {
+        if commits.is_fenced() && self.fence.is_none() {
+            let leave = self.leave.clone();
+            self.fence = Some(self.engine.fence(move || leave.is_given()));
+        }
+    }
+
     fn set_led(&mut self, epoch: Option<u64>) -> Result<(), Error> {
         self.engine.set_led(epoch)?;
         self.led = epoch;
@@ -291,6 +326,9 @@ impl Driver {
     async fn ended(&mut self) {
         self.acting = Acting::Not;
         self.kept = None;
+        if let Some(fence) = self.fence.take() {
+            fence.abort();
+        }
         match self.engine.data().await {
             Ok(data) => self.data = data,
             Err(error) => tracing::error!(%error, "the data folder can't be read"),
@@ -427,7 +465,7 @@ impl Driver {
                 Instance {
                     data: known(&self.data, self.led),
                     position: status.as_ref().map(position),
-                    standbys: status.as_ref().map(standbys).unwrap_or_default(),
+                    standbys: status.as_ref().map(|status| self.standbys(status)).unwrap_or_default(),
                     written: written.or(last.filter(|_| running == Running::Primary)),
                     damaged: false,
                     running,
@@ -442,6 +480,18 @@ impl Driver {
             facts.floored = self.engine.is_floored();
             facts.status = status;
         });
+    }
+
+    /// Instances that follow. A copy in the making, the fence, and whatever else reads the log, are none.
+    fn standbys(&self, status: &Status) -> Vec<Standby> {
+        let names = Names(&self.here.database);
+        let instances = status.standbys.iter().filter(|standby| names.ordinal(&standby.name).is_some());
+        let standbys = instances.map(|standby| Standby {
+            name: standby.name.clone(),
+            streaming: standby.state == "streaming",
+            offset: standby.flushed.unwrap_or_default().0,
+        });
+        standbys.collect()
     }
 
     /// A replica to which nothing comes although it follows somebody has lost its way: its log and the
@@ -549,11 +599,22 @@ fn synchronous(quorum: &Quorum) -> Synchronous {
     Synchronous { count: quorum.count, names: quorum.names.iter().cloned().collect() }
 }
 
-fn standbys(status: &Status) -> Vec<Standby> {
-    let standbys = status.standbys.iter().map(|standby| Standby {
-        name: standby.name.clone(),
-        streaming: standby.state == "streaming",
-        offset: standby.flushed.unwrap_or_default().0,
-    });
-    standbys.collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leadership_and_engine_call_the_fence_the_same() {
+        assert_eq!(keelson_ha::FENCE, keelson_engine::postgres::FENCE);
+    }
+
+    #[test]
+    fn leave_ends_by_itself() {
+        let leave = Leave::default();
+        assert!(!leave.is_given());
+        leave.set(Some(Instant::now() + PATIENCE));
+        assert!(leave.is_given());
+        leave.set(Some(Instant::now()));
+        assert!(!leave.is_given());
+    }
 }

@@ -39,4 +39,4 @@ pub use facts::{Data, Instance, Position, Receiving, Running, Standby};
 pub use lease::{Holder, Lease, Successor};
 pub use machine::{Draft, Identity, Input, Machine, Request, Settings, Target};
 pub use peers::{Answer, Evidence, Question};
-pub use quorum::{Change, Quorum};
+pub use quorum::{Change, FENCE, Quorum};

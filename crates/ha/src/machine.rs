@@ -282,6 +282,17 @@ impl Machine {
         matches!(&self.role, Role::Leader(term) if self.holds(term, now))
     }
 
+    /// Until when commits may be acknowledged, as far as is known now: for as long as this instance could
+    /// lead, also while its database ends.
+    pub fn leave(&self, now: Instant) -> Option<Instant> {
+        const LONG: Duration = Duration::from_secs(3600);
+        match &self.role {
+            Role::Leader(term) | Role::Yielding { term, .. } if !term.contested => Some(now + LONG),
+            Role::Leader(term) | Role::Yielding { term, .. } => Some(term.until),
+            Role::Follower => None,
+        }
+    }
+
     /// Who leads, as far as this instance has seen, and in which epoch.
     pub fn leader(&self) -> Option<(&str, u64)> {
         match &self.role {

@@ -19,7 +19,20 @@ pub struct Quorum {
     pub count: usize,
 }
 
+/// The name of the leader's own acknowledgement, which it gives only while it leads.
+pub const FENCE: &str = "keelson_fence";
+
 impl Quorum {
+    /// Commits that wait for nobody else wait for the leader's own leave.
+    pub fn fence() -> Quorum {
+        Quorum { names: BTreeSet::from([FENCE.to_owned()]), count: 1 }
+    }
+
+    /// Whether commits wait for the leader's own leave.
+    pub fn is_fenced(&self) -> bool {
+        self.names.contains(FENCE)
+    }
+
     /// A majority of all, counting the leader as one that has every commit.
     pub fn of(names: impl IntoIterator<Item = String>) -> Quorum {
         let names: BTreeSet<String> = names.into_iter().collect();

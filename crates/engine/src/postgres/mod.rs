@@ -38,8 +38,8 @@ use nix::unistd::Pid;
 use tokio::sync::watch;
 
 pub use conf::{Files, Inputs, configure};
-pub use fence::FENCE;
 pub use control::{Floor, parse as parse_control};
+pub use fence::FENCE;
 pub use metrics::{DatabaseMetrics, Metrics, StandbyMetrics};
 pub use settings::{Credentials, Resources, Settings, Tls};
 pub use slots::{PREFIX as SLOT_PREFIX, slot_name};

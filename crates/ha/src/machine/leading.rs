@@ -118,8 +118,12 @@ impl Machine {
     }
 
     /// Whom commits wait for. Where a standby is required and there is none, they wait for the first that
-    /// comes.
+    /// comes. Where they wait for no other, they wait for the leader's own leave: one that was paused, and
+    /// wakes when another leads, has none.
     pub(super) fn demanded(&self, commits: &Quorum) -> Quorum {
+        if !self.settings.synchronous && self.settings.instances > 1 {
+            return Quorum::fence();
+        }
         let others = || {
             let names = (0..self.settings.instances).filter_map(|ordinal| self.name_of(ordinal));
             Quorum { names: names.filter(|name| *name != self.me.holder.name).collect(), count: 1 }

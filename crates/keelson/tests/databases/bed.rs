@@ -191,7 +191,10 @@ impl Bed {
     /// Asks the database through its Service for writers, as the app's own role.
     pub fn try_sql(&self, sql: &str) -> Result<String, String> {
         // One that is paused accepts connections and says nothing.
-        let command = format!("PGCONNECT_TIMEOUT=5 timeout 20 psql \"$URI\" -XAtq -v ON_ERROR_STOP=1 -c {}", quoted(sql));
+        let command = format!(
+            "PGCONNECT_TIMEOUT=5 timeout 20 psql \"$URI\" -XAtq -v ON_ERROR_STOP=1 -c {}",
+            quoted(sql)
+        );
         let asked = ["-n", &self.namespace, "exec", "client", "--", "sh", "-c", &command];
         let said = self.cluster.kubectl(&asked);
         said.map(|text| text.trim().to_owned()).map_err(|error| error.to_string())

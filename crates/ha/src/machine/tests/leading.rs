@@ -204,11 +204,12 @@ fn without_synchronous_commits_all_that_stream_may_be_elected_and_nobody_is_wait
         "{changed:?}"
     );
     me.step(Input::Written { version: "11".into(), sent: start }, start);
-    assert_eq!(commits(&me, start), quorum(&[]));
+    assert_eq!(commits(&me, start), Quorum::fence(), "for nobody else");
     me.step(Input::Settings(settings()), start);
     assert_eq!(commits(&me, start), quorum(&[1, 2]));
     me.step(Input::Settings(asynchronous()), start);
-    assert_eq!(commits(&me, start), quorum(&[]));
+    assert_eq!(commits(&me, start), Quorum::fence());
+    assert_eq!(me.leave(start), Some(start + 4 * SECOND), "and no longer than it leads");
 }
 
 #[test]
