@@ -63,7 +63,8 @@ where
 #[tokio::test]
 async fn what_others_change_or_delete_is_put_right_and_writes_go_on() {
     let bed = Bed::open("foreign").await;
-    bed.create(json!({"replicas": 2, "storage": "1Gi"})).await;
+    // Without its rights a leader can't renew its leadership. Here they are taken several times in a row.
+    bed.create(json!({"replicas": 2, "storage": "1Gi", "failover": {"ttl": "20s"}})).await;
     bed.ready(2).await;
     bed.client().await;
     let before = bed.started().await;
@@ -114,15 +115,31 @@ async fn deletes(bed: &Bed) {
 
 /// Made anew around pods that live on, and brought back to its number of instances.
 async fn the_stateful_set(bed: &Bed, before: &BTreeMap<String, Started>) {
-    repaired::<StatefulSet>(bed, "orders", &["delete", "statefulset", "orders", "--cascade=orphan"]).await;
-    bed.ready(2).await;
-    assert_eq!(&bed.started().await, before, "nothing was started anew");
-    repaired::<StatefulSet>(bed, "orders", &["scale", "statefulset", "orders", "--replicas=4"]).await;
-    bed.ready(2).await;
-    assert_eq!(&bed.started().await, before, "those that were there are not disturbed");
+    for harm in [
+        &["delete", "statefulset", "orders", "--cascade=orphan"][..],
+        &["scale", "statefulset", "orders", "--replicas=4"],
+    ] {
+        repaired::<StatefulSet>(bed, "orders", harm).await;
+        settled(bed).await;
+        assert_eq!(&bed.started().await, before, "those that were there are not disturbed");
+    }
     repaired::<StatefulSet>(bed, "orders", &["scale", "statefulset", "orders", "--replicas=1"]).await;
-    bed.ready(2).await;
+    settled(bed).await;
     assert_eq!(bed.started().await["orders-0"], before["orders-0"], "nor is the primary");
+}
+
+/// Waits until the StatefulSet has done all that it was told to, and both instances serve.
+async fn settled(bed: &Bed) {
+    until("the StatefulSet to have two pods, and no other", LONG, || async {
+        let set = bed.api::<StatefulSet>().get("orders").await.unwrap();
+        let told = set.status.and_then(|status| status.observed_generation) == set.metadata.generation;
+        let pods = bed.pods().await;
+        let stays = pods.values().all(|pod| pod.metadata.deletion_timestamp.is_none());
+        if told && stays && pods.len() == 2 { Look::There(()) } else { Look::NotYet(format!("{pods:?}")) }
+    })
+    .await
+    .unwrap();
+    bed.ready(2).await;
 }
 
 /// Tokens end with their account: pods get new ones by being replaced.

@@ -23,6 +23,11 @@ async fn is_back(bed: &Bed, before: &Secret) {
     .unwrap_or_else(|error| panic!("{error}\n{}", bed.evidence()));
 }
 
+/// A kubelet brings changed Secrets to a pod about once a minute, or when the pod itself is changed.
+fn mount_anew(bed: &Bed, why: &str) {
+    bed.kubectl(&["annotate", "pod", "orders-0", "orders-1", "--overwrite", &format!("secrets={why}")]);
+}
+
 #[tokio::test]
 async fn secrets_that_somebody_emptied_or_deleted_are_written_again_and_the_database_serves_meanwhile() {
     let bed = Bed::open("secrets").await;
@@ -36,8 +41,10 @@ async fn secrets_that_somebody_emptied_or_deleted_are_written_again_and_the_data
     let empty: Patch<()> = Patch::Json(serde_json::from_value(empty).unwrap());
     secrets.patch("orders-app", &PatchParams::default(), &empty).await.unwrap();
     assert_eq!(bed.try_sql("select 1").as_deref(), Ok("1"));
+    mount_anew(&bed, "emptied");
     is_back(&bed, &whole).await;
     assert_eq!(bed.try_sql("select 1").as_deref(), Ok("1"), "with the same password as ever");
+    mount_anew(&bed, "whole");
     bed.ready(2).await;
     assert_eq!(bed.started().await, before, "nothing was started anew");
 
