@@ -473,6 +473,10 @@ impl Machine {
             match &lease {
                 // The write was accepted, or nobody has written since: the term is not longer for it.
                 Some(found) if mine && found.epoch == term.epoch => {
+                    if let Version::Doubtful = term.version {
+                        // There is a renewal to be made up for.
+                        self.next_look = None;
+                    }
                     term.version = Version::Known(found.version.clone());
                     term.quorum = found.quorum.clone();
                     term.late = term.late.take().filter(|late| *late == found.version);

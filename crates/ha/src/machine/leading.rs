@@ -101,7 +101,8 @@ impl Machine {
                 (true, true) => Change::Nothing,
             };
         }
-        if term.in_force.is_none() && !goal.is_empty() {
+        // Whom commits wait for is known first; but to wait for somebody instead of nobody is always right.
+        if term.in_force.is_none() && !goal.is_empty() && !term.commits.is_empty() {
             return Change::Nothing;
         }
         let required = self.settings.required && self.settings.instances > 1;
