@@ -473,8 +473,8 @@ impl Machine {
             match &lease {
                 // The write was accepted, or nobody has written since: the term is not longer for it.
                 Some(found) if mine && found.epoch == term.epoch => {
-                    if let Version::Doubtful = term.version {
-                        // There is a renewal to be made up for.
+                    // There may be a renewal to be made up for.
+                    if now >= term.renewed + self.settings.look * 3 / 2 {
                         self.next_look = None;
                     }
                     term.version = Version::Known(found.version.clone());
