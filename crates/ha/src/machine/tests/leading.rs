@@ -68,9 +68,10 @@ fn a_renewal_that_was_not_answered_is_looked_for_before_the_next() {
     assert_eq!(me.step(Input::Failed, start + SECOND), None);
     assert_eq!(me.step(Input::Tick, start + 2 * SECOND), Some(Request::Read));
     me.step(Input::Instance(primary(2, 100, &[1, 2], quorum(&[1, 2]))), start + 2 * SECOND);
-    me.step(Input::Read(Some(lease("11", Some(holder(0, "a")), 2, quorum(&[1, 2])))), start + 2 * SECOND);
+    let found = lease("11", Some(holder(0, "a")), 2, quorum(&[1, 2]));
+    let renewed = me.step(Input::Read(Some(found)), start + 2 * SECOND);
     assert!(!me.leads(start + 4 * SECOND), "nobody knows when it was accepted");
-    let Some(Request::Write { replaces, .. }) = me.step(Input::Tick, start + 3 * SECOND) else { panic!() };
+    let Some(Request::Write { replaces, .. }) = renewed else { panic!("it is overdue: {renewed:?}") };
     assert_eq!(replaces.as_deref(), Some("11"));
 }
 
@@ -272,12 +273,13 @@ fn a_write_that_comes_after_it_was_looked_for_is_reckoned_with() {
     me.step(Input::Failed, later(1000));
     me.step(Input::Tick, later(1700));
     // It has not arrived yet.
-    me.step(Input::Read(Some(lease("10", Some(holder(0, "a")), 2, quorum(&[])))), later(1700));
+    let found = lease("10", Some(holder(0, "a")), 2, quorum(&[]));
+    let renewed = me.step(Input::Read(Some(found)), later(1700));
+    assert!(matches!(&renewed, Some(Request::Write { draft, .. }) if draft.quorum.is_empty()), "{renewed:?}");
     assert!(!me.leads(start + 60 * SECOND), "when it does, there is one that can be elected");
     me.step(Input::Instance(primary(2, 100, &[], quorum(&[1]))), later(1700));
     assert_eq!(commits(&me, later(1701)), quorum(&[1]), "which has to have each commit");
-    assert_eq!(renewal(&mut me, later(2700)), Some(quorum(&[])));
-    me.step(Input::Written { version: "11".into(), sent: later(2700) }, later(2800));
+    me.step(Input::Written { version: "11".into(), sent: later(1700) }, later(1800));
     assert!(me.leads(start + 60 * SECOND), "now it can't come any more");
 }
 
