@@ -12,7 +12,7 @@ use keelson_api::v1::Role;
 use keelson_api::v1::{Durability, StandbyPolicy};
 use keelson_engine::postgres::{self, Postgres};
 use keelson_engine::{Layout, reap};
-use keelson_ha::{Input, Machine, Quorum, Request, Running, Settings, Target};
+use keelson_ha::{Input, Instance, Machine, Quorum, Request, Running, Settings, Standby, Target};
 use keelson_kit::client::Deadlines;
 use keelson_kit::health::Health;
 use keelson_kit::telemetry::Metrics;
@@ -496,7 +496,9 @@ impl Agent {
             role,
             timeline: status.map(|status| status.timeline.into()),
             lag_bytes: behind.map(stepped),
-            writable: role == Role::Primary && facts.instance.written.is_some_and(|last| now < last + FRESH),
+            writable: role == Role::Primary
+                && is_confirmed(&facts.instance)
+                && facts.instance.written.is_some_and(|last| now < last + FRESH),
             version: status.map(|status| status.version.clone()),
             system_id: match &facts.instance.data {
                 keelson_ha::Data::Present { system, .. } => Some(system.clone()),
@@ -512,6 +514,12 @@ impl Agent {
             epoch,
         }
     }
+}
+
+/// Whether commits get the acknowledgements that they wait for.
+fn is_confirmed(instance: &Instance) -> bool {
+    let counts = |one: &&Standby| one.streaming && instance.commits.names.contains(&one.name);
+    instance.commits.is_fenced() || instance.standbys.iter().filter(counts).count() >= instance.commits.count
 }
 
 fn times(known: &Known) -> Settings {

@@ -167,14 +167,14 @@ impl Observed {
 /// A kubelet that is gone says nothing, for a minute or so, and what agents have said stays. But the leader
 /// knows who follows it, and everybody who leads.
 pub fn doubt(instances: &mut [Instance]) {
-    let leading = |one: &&Instance| one.ready && one.report.as_ref().is_some_and(Report::claims_writes);
+    let leading = |one: &&Instance| one.report.as_ref().is_some_and(|it| it.role == Role::Primary);
     let Some(leader) = instances.iter().filter(leading).max_by_key(|one| one.epoch()) else { return };
     let (name, epoch) = (leader.name.clone(), leader.epoch());
     let followers = leader.report.as_ref().and_then(|report| report.followers.clone());
     for other in instances.iter_mut().filter(|other| other.name != name) {
         let Some(report) = &mut other.report else { continue };
         let missed = followers.as_ref().is_some_and(|followers| !followers.contains(&other.name));
-        if report.claims_writes() && report.epoch < epoch {
+        if report.role == Role::Primary && report.epoch < epoch {
             (report.role, report.writable) = (Role::Unknown, false);
             other.missed = true;
         } else if report.follows() && missed {

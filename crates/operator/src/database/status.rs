@@ -1,7 +1,9 @@
 //! What is said of a database: its status, its conditions, and what is worth an event.
 
-use keelson_api::instance::{Names, labels, ports};
-use keelson_api::v1::{DatabaseStatus, DeletionPolicy, InstanceStatus, Phase};
+use keelson_api::instance::{DurabilityRule, Names, labels, ports};
+use keelson_api::v1::{
+    DatabaseStatus, DeletionPolicy, Durability, InstanceStatus, Phase, Role, StandbyPolicy,
+};
 use keelson_api::value::{Version, Written};
 use keelson_kit::conditions::Finding;
 use keelson_kit::events::Severity;
@@ -114,10 +116,28 @@ impl Standing<'_> {
                 self.decided.troubles.iter().take(3).map(|one| one.message.as_str()).collect();
             return Some(Trouble { reason: first.reason.clone(), message: all.join("; ") });
         }
-        (phase == Phase::Degraded).then(|| Trouble {
-            reason: "InstancesMissing".to_owned(),
-            message: format!("{} of {} instances serve", self.serving, self.replicas),
-        })
+        (phase == Phase::Degraded).then(|| self.missing())
+    }
+
+    /// Some do not serve. What that means for commits is said when none is left that could confirm them.
+    fn missing(&self) -> Trouble {
+        let leads = self.seen.instances.iter().filter_map(|one| one.report.as_ref());
+        let leads = leads.filter(|report| report.role == Role::Primary).max_by_key(|report| report.epoch);
+        let followers = leads.and_then(|report| report.followers.as_ref());
+        let rule = self.decided.wanted.as_ref().map(|wanted| wanted.instance.durability);
+        let alone = self.replicas > 1 && followers.is_some_and(Vec::is_empty);
+        let consequence = match rule.filter(|rule| alone && rule.mode == Durability::Quorum) {
+            Some(DurabilityRule { when_alone: StandbyPolicy::Required, .. }) => {
+                "commits wait until a standby is back, as spec.failover.standby is required"
+            }
+            Some(DurabilityRule { when_alone: StandbyPolicy::Preferred, .. }) => {
+                "commits go on without a standby, and the loss of the primary would lose them"
+            }
+            None => {
+                return Trouble { reason: "InstancesMissing".to_owned(), message: self.count() };
+            }
+        };
+        Trouble { reason: "NoStandby".to_owned(), message: format!("{}: {consequence}", self.count()) }
     }
 
     fn ready(&self, phase: Phase, degraded: Option<&Trouble>) -> Finding {

@@ -625,6 +625,21 @@ fn who_leads_is_believed_before_what_the_silent_said_last() {
 }
 
 #[test]
+fn what_it_means_for_commits_that_no_standby_is_left_is_said() {
+    for (policy, word) in [("required", "commits wait"), ("preferred", "commits go on")] {
+        let mut seen = running(json!({"replicas": 2, "failover": {"standby": policy}}));
+        let report = seen.instances[0].report.as_mut().unwrap();
+        report.followers = Some(Vec::new());
+        report.writable = policy == "preferred";
+        doubt(&mut seen.instances);
+        let made = plan(&seen, now());
+        let (_, reason, message) = condition(&made, "Degraded");
+        assert!(reason == "NoStandby" && message.contains(word), "{reason}: {message}");
+        assert_eq!(condition(&made, "Ready").0, Some(policy == "preferred"), "a write works, or does not");
+    }
+}
+
+#[test]
 fn the_best_replica_takes_over() {
     let mut seen = running(json!({"replicas": 4}));
     respec(&mut seen, json!({"replicas": 3}));
