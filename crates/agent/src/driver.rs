@@ -420,6 +420,11 @@ impl Driver {
         };
         let leads = matches!(self.acting, Acting::Primary(_));
         let primary = leads && status.as_ref().is_some_and(|status| !status.in_recovery);
+        let known = self.facts.borrow().status.as_ref().is_some_and(|status| !status.in_recovery);
+        if primary && !known {
+            // Writers are led here while the first write is still under way.
+            self.tell(status.clone(), None);
+        }
         let alive = primary && self.engine.heartbeat(PATIENCE).await.is_ok();
         self.tell(status.clone(), alive.then(Instant::now));
         self.consider_remedy(status.as_ref()).await;
