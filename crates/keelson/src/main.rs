@@ -1,6 +1,7 @@
 //! The one program: the operator, and the agent of each instance.
 
 mod copy;
+mod switchover;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ enum Command {
     Operator(OperatorArgs),
     /// Run a database, as the first process of its container.
     Agent,
+    /// Let another instance of a Database lead, without losing anything.
+    Switchover(switchover::SwitchoverArgs),
     /// Copy this program into a folder, for a container that lacks it.
     CopyTo {
         /// The folder.
@@ -92,6 +95,10 @@ fn act(command: Command) -> Result<(), Box<dyn std::error::Error>> {
             let ended = runtime.block_on(run_agent());
             runtime.shutdown_background();
             ended
+        }
+        Command::Switchover(args) => {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            Ok(runtime.block_on(switchover::switchover(args))?)
         }
         Command::CopyTo { folder } => Ok(copy::copy_to(&folder)?),
     }

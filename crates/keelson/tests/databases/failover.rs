@@ -26,6 +26,7 @@ enum Misfortune {
     VolumeFrozen,
     VolumeFails,
     HandedOver,
+    SwitchedOver,
 }
 
 /// Who leads, and in which epoch.
@@ -109,6 +110,18 @@ impl Bed {
                 self.kubectl(&["annotate", "lease", "orders-leader", "keelson.dev/handover-to=any"]);
                 return None;
             }
+            Misfortune::SwitchedOver => {
+                let kubeconfig = self.cluster.testbed().unwrap().root().join("kubeconfig");
+                let said = std::process::Command::new(env!("CARGO_BIN_EXE_keelson"))
+                    .args(["switchover", "orders", "--namespace", &self.namespace])
+                    .env("KUBECONFIG", kubeconfig)
+                    .output()
+                    .unwrap();
+                let printed = String::from_utf8_lossy(&said.stdout).into_owned();
+                assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+                assert!(printed.contains("leads, ") && !printed.starts_with(leader), "{printed}");
+                return None;
+            }
             Misfortune::NodeCrashed => Fault::NodeCrash { node },
             Misfortune::NodeCutOff => Fault::NodeCutOff { node },
             Misfortune::NodeFrozen => Fault::NodeFreeze { node },
@@ -190,6 +203,7 @@ async fn whatever_happens_to_the_leader_of_postgresql_17() {
         Misfortune::VolumeFrozen,
         Misfortune::VolumeFails,
         Misfortune::HandedOver,
+        Misfortune::SwitchedOver,
     ] {
         bed.survives(misfortune).await;
     }

@@ -1,0 +1,124 @@
+//! `keelson switchover`: another instance leads, because somebody wants it to.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use k8s_openapi::api::coordination::v1::Lease;
+use keelson_api::instance::{Names, annotations};
+use keelson_api::v1::Database;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+/// What to hand over, and to whom.
+#[derive(Args)]
+pub struct SwitchoverArgs {
+    /// The Database.
+    database: String,
+    /// The instance that is to lead; without it, the best.
+    #[arg(long, value_name = "POD")]
+    to: Option<String>,
+    /// Its namespace; without it, the one that kubectl would use.
+    #[arg(long, short)]
+    namespace: Option<String>,
+    /// How many seconds to wait for it.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+struct Leading {
+    holder: String,
+    wish: Option<String>,
+}
+
+/// Asks the leader to hand over, and waits until another leads.
+pub async fn switchover(args: SwitchoverArgs) -> Result<(), String> {
+    let client = Client::try_default().await.map_err(|error| format!("no way to a cluster: {error}"))?;
+    let namespace = args.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+    let name = &args.database;
+    let databases: Api<Database> = Api::namespaced(client.clone(), &namespace);
+    let found = databases.get_opt(name).await.map_err(|error| format!("reading {name}: {error}"))?;
+    let Some(database) = found else {
+        return Err(format!(
+            "there is no Database {name} in the namespace {namespace}: kubectl get databases --all-namespaces \
+             lists them"
+        ));
+    };
+    let leases: Api<Lease> = Api::namespaced(client, &namespace);
+    let lease = Names(name).lease();
+    let before = leading(&leases, &lease).await?.holder;
+    if before.is_empty() {
+        return Err(format!("nobody leads {name} at the moment: kubectl describe database {name} says why"));
+    }
+    if args.to.as_deref() == Some(&before) {
+        println!("{before} leads already");
+        return Ok(());
+    }
+    let able = able(&database, &before);
+    if let Some(to) = args.to.as_ref().filter(|to| !able.contains(to)) {
+        let able = if able.is_empty() { "none".to_owned() } else { able.join(", ") };
+        return Err(format!("{to} does not follow {before}, so it can't take over. Those that can: {able}"));
+    }
+    if able.is_empty() {
+        return Err(format!("no instance follows {before}, so none can take over"));
+    }
+    let to = args.to.as_deref().unwrap_or("any");
+    let wish = json!({"metadata": {"annotations": {annotations::HANDOVER_TO: to}}});
+    let start = Instant::now();
+    leases
+        .patch(&lease, &PatchParams::default(), &Patch::Merge(wish))
+        .await
+        .map_err(|error| format!("asking {before} to hand over: {error}"))?;
+    while start.elapsed() < Duration::from_secs(args.timeout) {
+        let now = leading(&leases, &lease).await?;
+        if !now.holder.is_empty() && now.holder != before {
+            println!("{} leads, {:.1} s after it was asked for", now.holder, start.elapsed().as_secs_f64());
+            return Ok(());
+        }
+        if now.holder == before && now.wish.is_none() && start.elapsed() > Duration::from_secs(5) {
+            return Err(format!(
+                "{before} goes on: {to} could not take over when it was asked for. kubectl describe database \
+                 {name} says how its instances are"
+            ));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Err(format!("nobody else leads after {} s: kubectl describe database {name} says why", args.timeout))
+}
+
+async fn leading(leases: &Api<Lease>, name: &str) -> Result<Leading, String> {
+    let lease = leases.get(name).await.map_err(|error| format!("reading the Lease {name}: {error}"))?;
+    let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+    Ok(Leading {
+        holder: holder.split('/').next().unwrap_or_default().to_owned(),
+        wish: lease.metadata.annotations.and_then(|mut notes| notes.remove(annotations::HANDOVER_TO)),
+    })
+}
+
+/// Those that follow and serve.
+fn able(database: &Database, leader: &str) -> Vec<String> {
+    let rows = database.status.as_ref().map(|status| status.instances.as_slice()).unwrap_or_default();
+    rows.iter().filter(|row| row.ready && row.name != leader).map(|row| row.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_follows_and_serves_can_take_over() {
+        let database: Database = serde_json::from_value(json!({
+            "apiVersion": "keelson.dev/v1", "kind": "Database", "metadata": {"name": "orders"}, "spec": {},
+            "status": {"instances": [
+                {"name": "orders-0", "role": "primary", "ready": true},
+                {"name": "orders-1", "role": "replica", "ready": true},
+                {"name": "orders-2", "role": "joining", "ready": false}
+            ]}
+        }))
+        .unwrap();
+        assert_eq!(able(&database, "orders-0"), ["orders-1"]);
+    }
+}
