@@ -211,9 +211,20 @@ enum Version {
 /// A request that is under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
-    Read,
-    Take { epoch: u64, quorum: Quorum, commits: Quorum, ttl: Duration },
-    Renew { quorum: Quorum, ttl: Duration },
+    /// Overtaken, if the Lease was seen meanwhile: the answer may be older than that.
+    Read {
+        overtaken: bool,
+    },
+    Take {
+        epoch: u64,
+        quorum: Quorum,
+        commits: Quorum,
+        ttl: Duration,
+    },
+    Renew {
+        quorum: Quorum,
+        ttl: Duration,
+    },
     Release,
 }
 
@@ -341,10 +352,14 @@ impl Machine {
             Input::Instance(instance) => self.learn(instance, now),
             Input::Settings(settings) => self.settings = settings,
             Input::Read(lease) => {
-                self.asked = None;
-                self.saw(lease, now);
+                if self.asked.take() != Some(Asked::Read { overtaken: true }) {
+                    self.saw(lease, now);
+                }
             }
             Input::Seen(lease) => {
+                if let Some(Asked::Read { overtaken }) = &mut self.asked {
+                    *overtaken = true;
+                }
                 self.saw(Some(lease), now);
                 // Who is told of each renewal needs not ask.
                 if let Role::Follower = self.role {
@@ -537,7 +552,7 @@ impl Machine {
                 }
             }
             Some(Asked::Release) => self.role = Role::Follower,
-            Some(Asked::Read) | None => {}
+            Some(Asked::Read { .. }) | None => {}
         }
         // What was seen is no longer what is there.
         self.seen = None;
@@ -593,6 +608,10 @@ impl Machine {
 
     fn has_stopped(&self) -> bool {
         self.instance.as_ref().is_none_or(|instance| instance.running == Running::Stopped)
+    }
+
+    fn read(&mut self, now: Instant) -> Option<Request> {
+        self.ask(Asked::Read { overtaken: false }, Request::Read, now)
     }
 
     fn ask(&mut self, asked: Asked, request: Request, now: Instant) -> Option<Request> {

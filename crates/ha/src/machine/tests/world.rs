@@ -124,6 +124,8 @@ struct Node {
     newest: u64,
     settings: Settings,
     facts: Instance,
+    /// Whether its machine knows of them.
+    told: bool,
     next_look: Until,
     /// When it last asked each of the others.
     asked: BTreeMap<usize, u64>,
@@ -171,6 +173,7 @@ impl World {
             newest: 0,
             settings: settings.clone(),
             facts: empty(),
+            told: false,
             next_look: 0,
             asked: BTreeMap::new(),
             volume: None,
@@ -326,7 +329,7 @@ impl World {
         self.run_machine(number, unwanted);
         let now = self.now();
         let node = &mut self.nodes[number];
-        node.woken = node.woken && node.machine.target(now) == Target::Close;
+        node.woken = node.woken && !matches!(node.machine.target(now), Target::Primary { .. });
     }
 
     fn run_machine(&mut self, number: usize, unwanted: bool) {
@@ -337,7 +340,9 @@ impl World {
             self.nodes[number].settings = self.settings.clone();
             self.step(number, Input::Settings(self.settings.clone()));
         }
-        self.step(number, Input::Instance(self.nodes[number].facts.clone()));
+        if !std::mem::replace(&mut self.nodes[number].told, true) {
+            self.step(number, Input::Instance(self.nodes[number].facts.clone()));
+        }
         self.hear_from_api(number);
         self.hear_from_peers(number);
         self.step(number, Input::Tick);
