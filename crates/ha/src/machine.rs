@@ -458,7 +458,11 @@ impl Machine {
         self.instance.as_ref()?.position
     }
 
-    fn learn(&mut self, instance: Instance, now: Instant) {
+    fn learn(&mut self, mut instance: Instance, now: Instant) {
+        // That nothing comes in counts only while it is asked for: it may be of an earlier time.
+        if self.hold.is_none() && instance.receiving == Receiving::Cut {
+            instance.receiving = Receiving::Waiting;
+        }
         let wanted = match &self.role {
             Role::Leader(term) | Role::Yielding { term, .. } => self.demanded(&term.commits),
             Role::Follower => Quorum::default(),
@@ -497,6 +501,9 @@ impl Machine {
         let version = self.seen.as_ref().map(|(lease, _)| &lease.version);
         if self.hold.as_ref().is_some_and(|hold| Some(&hold.version) != version) {
             self.hold = None;
+            if let Some(instance) = self.instance.as_mut().filter(|it| it.receiving == Receiving::Cut) {
+                instance.receiving = Receiving::Waiting;
+            }
         }
         self.past = match (&self.past, version) {
             (Past::Unknown, Some(version)) => Past::MayHold(version.clone()),

@@ -339,3 +339,17 @@ fn an_answer_that_was_overtaken_by_news_is_not_news() {
     me.step(Input::Read(Some(old)), start + 2 * SECOND);
     assert_eq!(me.target(start + 2 * SECOND), follow);
 }
+
+#[test]
+fn that_nothing_comes_in_is_to_be_seen_anew_each_time() {
+    let start = Instant::now();
+    let mut me = holding(1, start, settings(), &[1, 2], 100);
+    assert_eq!(me.answer().holds.as_deref(), Some("10"));
+    me.step(Input::Seen(lease("11", Some(holder(0, "a")), 2, quorum(&[1, 2]))), start + SILENT);
+    let any = Some(Successor::Any);
+    me.step(Input::Seen(Lease { successor: any, ..lease("12", None, 2, quorum(&[1, 2])) }), start + SILENT);
+    assert_eq!(me.target(start + SILENT), Target::Hold);
+    assert_eq!(me.answer().holds, None, "it may have followed in between");
+    me.step(Input::Instance(replica(120, Receiving::Cut)), start + SILENT);
+    assert_eq!((me.answer().holds.as_deref(), me.answer().position), (Some("12"), at(1, 120)));
+}
