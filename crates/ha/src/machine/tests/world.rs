@@ -410,7 +410,7 @@ fn live_through(seed: u64, settings: Settings, troubles: &[(u64, Trouble)]) {
 /// As many as fit into some seconds, or as `PROPTEST_CASES` says, if that is more.
 fn config() -> ProptestConfig {
     let usual = ProptestConfig::default();
-    ProptestConfig { cases: usual.cases.max(400), max_shrink_iters: 3000, failure_persistence: None, ..usual }
+    ProptestConfig { cases: usual.cases.max(400), failure_persistence: None, ..usual }
 }
 
 fn any_history() -> impl Strategy<Value = Vec<(u64, Trouble)>> {
