@@ -211,9 +211,20 @@ enum Version {
 /// A request that is under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
-    Read,
-    Take { epoch: u64, quorum: Quorum, commits: Quorum, ttl: Duration },
-    Renew { quorum: Quorum, ttl: Duration },
+    /// Overtaken, if the Lease was seen meanwhile: the answer may be older than that.
+    Read {
+        overtaken: bool,
+    },
+    Take {
+        epoch: u64,
+        quorum: Quorum,
+        commits: Quorum,
+        ttl: Duration,
+    },
+    Renew {
+        quorum: Quorum,
+        ttl: Duration,
+    },
     Release,
 }
 
@@ -353,10 +364,14 @@ impl Machine {
             Input::Instance(instance) => self.learn(instance, now),
             Input::Settings(settings) => self.settings = settings,
             Input::Read(lease) => {
-                self.asked = None;
-                self.saw(lease, now);
+                if self.asked.take() != Some(Asked::Read { overtaken: true }) {
+                    self.saw(lease, now);
+                }
             }
             Input::Seen(lease) => {
+                if let Some(Asked::Read { overtaken }) = &mut self.asked {
+                    *overtaken = true;
+                }
                 self.saw(Some(lease), now);
                 // Who is told of each renewal needs not ask.
                 if let Role::Follower = self.role {
@@ -455,7 +470,11 @@ impl Machine {
         self.instance.as_ref()?.position
     }
 
-    fn learn(&mut self, instance: Instance, now: Instant) {
+    fn learn(&mut self, mut instance: Instance, now: Instant) {
+        // That nothing comes in counts only while it is asked for: it may be of an earlier time.
+        if self.hold.is_none() && instance.receiving == Receiving::Cut {
+            instance.receiving = Receiving::Waiting;
+        }
         let wanted = match &self.role {
             Role::Leader(term) | Role::Yielding { term, .. } => self.demanded(&term.commits),
             Role::Follower => Quorum::default(),
@@ -498,6 +517,9 @@ impl Machine {
         let version = self.seen.as_ref().map(|(lease, _)| &lease.version);
         if self.hold.as_ref().is_some_and(|hold| Some(&hold.version) != version) {
             self.hold = None;
+            if let Some(instance) = self.instance.as_mut().filter(|it| it.receiving == Receiving::Cut) {
+                instance.receiving = Receiving::Waiting;
+            }
         }
         self.past = match (&self.past, version) {
             (Past::Unknown, Some(version)) => Past::MayHold(version.clone()),
@@ -553,7 +575,7 @@ impl Machine {
                 }
             }
             Some(Asked::Release) => self.role = Role::Follower,
-            Some(Asked::Read) | None => {}
+            Some(Asked::Read { .. }) | None => {}
         }
         // What was seen is no longer what is there.
         self.seen = None;
@@ -609,6 +631,10 @@ impl Machine {
 
     fn has_stopped(&self) -> bool {
         self.instance.as_ref().is_none_or(|instance| instance.running == Running::Stopped)
+    }
+
+    fn read(&mut self, now: Instant) -> Option<Request> {
+        self.ask(Asked::Read { overtaken: false }, Request::Read, now)
     }
 
     fn ask(&mut self, asked: Asked, request: Request, now: Instant) -> Option<Request> {

@@ -42,7 +42,7 @@ impl Machine {
             return self.ask(asked, Request::Write { draft, replaces }, now);
         }
         let look = self.next_look.is_none_or(|look| now >= look);
-        look.then(|| self.ask(Asked::Read, Request::Read, now)).flatten()
+        look.then(|| self.read(now)).flatten()
     }
 
     /// Whether the Lease may be taken now: which version to replace, and in which epoch.

@@ -37,7 +37,7 @@ impl Machine {
         let look = self.next_look.is_none_or(|look| now >= look);
         let (Role::Leader(term) | Role::Yielding { term, .. }) = &self.role else { return None };
         let Version::Known(version) = &term.version else {
-            return look.then(|| self.ask(Asked::Read, Request::Read, now)).flatten();
+            return look.then(|| self.read(now)).flatten();
         };
         let (replaces, epoch) = (Some(version.clone()), term.epoch);
         if let Role::Yielding { to, .. } = &self.role

@@ -1,4 +1,4 @@
-//! A small world: three instances with their logs, one Lease behind compare-and-swap, clients that write all
+//! A small world: two to five instances with their logs, one Lease behind compare-and-swap, clients that write all
 //! the time, and all kinds of trouble. Always, whatever happens:
 //! - where commits wait for standbys, nothing that was acknowledged is missing where writes are taken later;
 //!   and once another takes writes, nobody acknowledges anything that this one lacks, paused or not;
@@ -21,12 +21,12 @@ use super::*;
 use program::{Program, Volume};
 
 const TICK: Duration = Duration::from_millis(100);
-const NODES: usize = 3;
 
 /// Times in which a term has twenty ticks, and the margin four.
-fn quick(synchronous: bool, required: bool) -> Settings {
+fn quick(nodes: usize, synchronous: bool, required: bool) -> Settings {
     let (ttl, look, margin) = (20 * TICK, 4 * TICK, 4 * TICK);
-    Settings { ttl, look, margin, instances: 3, system: None, synchronous, required, max_lag: 1000 }
+    let instances = nodes.try_into().unwrap();
+    Settings { ttl, look, margin, instances, system: None, synchronous, required, max_lag: 1000 }
 }
 
 /// Numbers that look like chance, and are the same in each run.
@@ -78,16 +78,17 @@ enum Trouble {
     Scale(u32),
 }
 
-fn any_trouble() -> impl Strategy<Value = Trouble> {
-    let who = 0..NODES;
+fn any_trouble(nodes: usize) -> impl Strategy<Value = Trouble> {
+    let who = 0..nodes;
+    let instances = u32::try_from(nodes).unwrap();
     let long = 1u64..60;
     prop_oneof![
         3 => (who.clone(), 1u64..15).prop_map(|(who, long)| Trouble::Restart(who, long)),
         3 => (who.clone(), 1u64..40).prop_map(|(who, long)| Trouble::Replace(who, long)),
         1 => (who.clone(), 1u64..40).prop_map(|(who, long)| Trouble::Lose(who, long)),
         3 => (proptest::option::of(who.clone()), long.clone()).prop_map(|(who, long)| Trouble::Silence(who, long)),
-        2 => (who.clone(), 1..NODES, long.clone())
-            .prop_map(|(one, step, long)| Trouble::Cut(one, (one + step) % NODES, long)),
+        2 => (who.clone(), 1..nodes, long.clone())
+            .prop_map(move |(one, step, long)| Trouble::Cut(one, (one + step) % nodes, long)),
         3 => (who.clone(), long.clone()).prop_map(|(who, long)| Trouble::Isolate(who, long)),
         3 => (who.clone(), long.clone()).prop_map(|(who, long)| Trouble::Pause(who, long)),
         2 => who.clone().prop_map(Trouble::Crash),
@@ -95,7 +96,7 @@ fn any_trouble() -> impl Strategy<Value = Trouble> {
         1 => (who.clone(), long.clone()).prop_map(|(who, long)| Trouble::Wall(who, long)),
         2 => proptest::option::of(who.clone()).prop_map(Trouble::Wish),
         2 => who.prop_map(Trouble::Stop),
-        1 => (2u32..4).prop_map(Trouble::Scale),
+        1 => (instances - 1..instances + 1).prop_map(Trouble::Scale),
     ]
 }
 
@@ -124,6 +125,8 @@ struct Node {
     newest: u64,
     settings: Settings,
     facts: Instance,
+    /// Whether its machine knows of them.
+    told: bool,
     next_look: Until,
     /// When it last asked each of the others.
     asked: BTreeMap<usize, u64>,
@@ -156,7 +159,7 @@ struct World {
 
 impl World {
     fn new(seed: u64, settings: Settings) -> World {
-        let nodes = (0..NODES).map(|number| Node {
+        let nodes = (0..settings.instances as usize).map(|number| Node {
             machine: Machine::new(identity(number, 0), settings.clone()),
             incarnation: 0,
             boots: 0,
@@ -171,6 +174,7 @@ impl World {
             newest: 0,
             settings: settings.clone(),
             facts: empty(),
+            told: false,
             next_look: 0,
             asked: BTreeMap::new(),
             volume: None,
@@ -247,7 +251,7 @@ impl World {
             Trouble::Isolate(who, long) => {
                 let until = until(long);
                 self.nodes[*who].silent = until;
-                for other in (0..NODES).filter(|other| other != who) {
+                for other in (0..self.nodes.len()).filter(|other| other != who) {
                     self.cuts.insert((*who.min(&other), *who.max(&other)), until);
                 }
             }
@@ -285,7 +289,7 @@ impl World {
 
     fn heal(&mut self) {
         self.say("all troubles end".into());
-        self.settings.instances = 3;
+        self.settings.instances = self.nodes.len().try_into().unwrap();
         self.cuts.clear();
         for node in &mut self.nodes {
             (node.silent, node.walled, node.hung) = (0, 0, 0);
@@ -297,8 +301,9 @@ impl World {
     fn pass(&mut self) {
         self.tick += 1;
         self.serve();
-        let first = usize::try_from(self.chance.from(0..3)).unwrap();
-        for number in (0..NODES).map(|number| (number + first) % NODES) {
+        let nodes = self.nodes.len();
+        let first = usize::try_from(self.chance.from(0..5)).unwrap();
+        for number in (0..nodes).map(|number| (number + first) % nodes) {
             self.live(number);
         }
     }
@@ -326,7 +331,7 @@ impl World {
         self.run_machine(number, unwanted);
         let now = self.now();
         let node = &mut self.nodes[number];
-        node.woken = node.woken && node.machine.target(now) == Target::Close;
+        node.woken = node.woken && !matches!(node.machine.target(now), Target::Primary { .. });
     }
 
     fn run_machine(&mut self, number: usize, unwanted: bool) {
@@ -337,7 +342,9 @@ impl World {
             self.nodes[number].settings = self.settings.clone();
             self.step(number, Input::Settings(self.settings.clone()));
         }
-        self.step(number, Input::Instance(self.nodes[number].facts.clone()));
+        if !std::mem::replace(&mut self.nodes[number].told, true) {
+            self.step(number, Input::Instance(self.nodes[number].facts.clone()));
+        }
         self.hear_from_api(number);
         self.hear_from_peers(number);
         self.step(number, Input::Tick);
@@ -363,7 +370,7 @@ impl World {
     fn is_whole(&self) -> bool {
         let leads = |node: &Node| node.machine.leads(self.now()) && node.program.takes_writes();
         let Some(leader) = self.nodes.iter().position(leads) else { return false };
-        let others = (0..NODES).filter(|number| *number != leader);
+        let others = (0..self.nodes.len()).filter(|number| *number != leader);
         let all = Quorum::of(others.clone().map(|number| name(number.try_into().unwrap())));
         let follow = |number: usize| self.nodes[number].facts.receiving == Receiving::Streaming;
         let waits = !self.settings.synchronous || self.nodes[leader].program.commits == all;
@@ -405,25 +412,32 @@ fn live_through(seed: u64, settings: Settings, troubles: &[(u64, Trouble)]) {
 /// As many as fit into some seconds, or as `PROPTEST_CASES` says, if that is more.
 fn config() -> ProptestConfig {
     let usual = ProptestConfig::default();
-    ProptestConfig { cases: usual.cases.max(400), max_shrink_iters: 3000, failure_persistence: None, ..usual }
+    ProptestConfig { cases: usual.cases.max(400), failure_persistence: None, ..usual }
 }
 
-fn any_history() -> impl Strategy<Value = Vec<(u64, Trouble)>> {
-    let soon = prop_oneof![2 => 0u64..8, 1 => 8u64..50];
-    proptest::collection::vec((soon, any_trouble()), 0..14)
+/// How many nodes, and what happens to them when.
+fn any_history() -> impl Strategy<Value = (usize, Vec<(u64, Trouble)>)> {
+    let soon = || prop_oneof![2 => 0u64..8, 1 => 8u64..50];
+    let nodes = prop_oneof![1 => Just(2), 4 => Just(3), 1 => Just(4), 1 => Just(5)];
+    let troubles = move |nodes| proptest::collection::vec((soon(), any_trouble(nodes)), 0..14);
+    nodes.prop_flat_map(move |nodes| (Just(nodes), troubles(nodes)))
 }
 
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn nothing_that_was_acknowledged_is_lost(seed in any::<u64>(), required in any::<bool>(), troubles in any_history()) {
-        live_through(seed, quick(true, required), &troubles);
+    fn nothing_that_was_acknowledged_is_lost(
+        seed in any::<u64>(),
+        required in any::<bool>(),
+        (nodes, troubles) in any_history(),
+    ) {
+        live_through(seed, quick(nodes, true, required), &troubles);
     }
 
     #[test]
-    fn two_do_not_acknowledge_at_the_same_time(seed in any::<u64>(), troubles in any_history()) {
-        live_through(seed, quick(false, false), &troubles);
+    fn two_do_not_acknowledge_at_the_same_time(seed in any::<u64>(), (nodes, troubles) in any_history()) {
+        live_through(seed, quick(nodes, false, false), &troubles);
     }
 }
 
@@ -440,6 +454,6 @@ fn one_that_is_started_again_after_its_vote_does_not_break_its_promise() {
             (early, Trouble::Silence(Some(1), 30)),
             (7 - early, Trouble::Restart(2, 1)),
         ];
-        live_through(seed, quick(true, false), &troubles);
+        live_through(seed, quick(3, true, false), &troubles);
     }
 }

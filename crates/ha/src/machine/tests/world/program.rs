@@ -338,6 +338,7 @@ impl World {
         let (now, tick) = (self.now(), self.tick);
         let node = &mut self.nodes[number];
         let last = node.facts.written;
+        node.told = false;
         node.facts = match &node.volume {
             None => empty(),
             Some(volume) => having(volume, &node.program, tick),

@@ -38,7 +38,7 @@ impl World {
     pub(super) fn ask_peers(&mut self, number: usize) {
         let now = self.now();
         let Some((question, names)) = self.nodes[number].machine.question(now) else { return };
-        for to in (0..NODES).filter(|to| names.contains(&name((*to).try_into().unwrap()))) {
+        for to in (0..self.nodes.len()).filter(|to| names.contains(&name((*to).try_into().unwrap()))) {
             if self.nodes[number].asked.get(&to).is_some_and(|last| self.tick < last + 2) {
                 continue;
             }
@@ -69,7 +69,9 @@ impl World {
             }
         }
         let missed = self.nodes[number].machine.misses().map(ToOwned::to_owned);
-        let Some(other) = (0..NODES).find(|other| Some(name((*other).try_into().unwrap())) == missed) else {
+        let Some(other) =
+            (0..self.nodes.len()).find(|other| Some(name((*other).try_into().unwrap())) == missed)
+        else {
             return;
         };
         let refuses = self.nodes[other].down.is_some() && self.linked(number, other);
