@@ -45,10 +45,20 @@ lint: tools ## Check format, lints and documentation
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --quiet
 
 .PHONY: bench
-bench: tools ## Measure the kit beside Go's controller-runtime (OBJECTS=n, RUNS=n), into bench/kit.md
+bench: $(if $(ONLY),bench-$(ONLY),bench-kit bench-databases) ## Measure everything into bench/ (ONLY=kit or databases, OBJECTS=n, RUNS=n)
+
+# What both take.
+BENCH_OPTIONS = $(if $(OBJECTS),--objects $(OBJECTS)) $(if $(RUNS),--runs $(RUNS)) $(if $(PARTS),--only $(PARTS))
+
+.PHONY: bench-kit
+bench-kit: tools
 	cargo build --locked --release --package keelson-kit --example greeting
-	cargo run --locked --release --package keelson-bench -- kit \
-		$(if $(OBJECTS),--objects $(OBJECTS)) $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY))
+	cargo run --locked --release --package keelson-bench -- kit $(BENCH_OPTIONS)
+
+.PHONY: bench-databases
+bench-databases: program testbed
+	cargo build --locked --release --package keelson-bench
+	trap '$(TESTBED) down' EXIT; $(TESTBED) up; $(BUILT)/release/bench databases $(BENCH_OPTIONS)
 
 .PHONY: generate
 generate: tools ## Write what is generated from the types: definitions, admission rules, roles, chart, field reference

@@ -25,9 +25,9 @@ use crate::error::{Asking, Result};
 use crate::machine::checkout;
 use crate::process::Process;
 
-/// Flags of Kubernetes's own controllers: as fast as the machine, and volumes are ours.
+/// Flags of Kubernetes's own controllers: as fast as the machine; volumes are ours, and no node has a pulse.
 const CONTROLLERS: [&str; 4] = [
-    "--controllers=*,-persistentvolume-binder-controller",
+    "--controllers=*,-persistentvolume-binder-controller,-node-lifecycle-controller",
     "--kube-api-qps=2000",
     "--kube-api-burst=4000",
     "--concurrent-statefulset-syncs=20",
@@ -55,7 +55,13 @@ impl Fakes {
         }
         plane.start_controllers(&CONTROLLERS)?;
         let kubeconfig = plane.kubeconfig();
-        let flags = ["--manage-all-nodes".to_owned(), format!("--kubeconfig={}", kubeconfig.display())];
+        let flags = [
+            "--manage-all-nodes".to_owned(),
+            format!("--config={}", source.join("stages.yaml").display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            // Enough addresses for all pods.
+            "--cidr=10.64.0.1/14".to_owned(),
+        ];
         let log = kubeconfig.with_file_name("kwok.log");
         let kwok = Process::start("kwok", &program, &flags, Path::new(&kubeconfig), log)?;
         let players = tokio::spawn(Players::new(plane.client()).play());
