@@ -107,7 +107,7 @@ struct Players {
 /// What one of the watches tells.
 enum News {
     Pod(Box<Pod>),
-    Claim(PersistentVolumeClaim),
+    Claim(Box<PersistentVolumeClaim>),
     Config(ConfigMap),
 }
 
@@ -125,7 +125,7 @@ impl Players {
     /// Until somebody ends it.
     async fn play(mut self) {
         let pods = watch::<Pod>(&self.client).map(|pod| News::Pod(Box::new(pod)));
-        let claims = watch::<PersistentVolumeClaim>(&self.client).map(News::Claim);
+        let claims = watch::<PersistentVolumeClaim>(&self.client).map(|claim| News::Claim(Box::new(claim)));
         let configs = watch::<ConfigMap>(&self.client).map(News::Config);
         let mut news = futures::stream::select(pods, futures::stream::select(claims, configs)).boxed();
         while let Some(one) = news.next().await {
