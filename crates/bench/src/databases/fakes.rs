@@ -108,7 +108,7 @@ struct Players {
 enum News {
     Pod(Box<Pod>),
     Claim(Box<PersistentVolumeClaim>),
-    Config(ConfigMap),
+    Config(Box<ConfigMap>),
 }
 
 impl Players {
@@ -124,8 +124,8 @@ impl Players {
 
     /// Until somebody ends it.
     async fn play(mut self) {
-        let pods = watch::<Pod>(&self.client).map(|pod| News::Pod(Box::new(pod)));
-        let claims = watch::<PersistentVolumeClaim>(&self.client).map(|claim| News::Claim(Box::new(claim)));
+        let pods = watch::<Pod>(&self.client).map(News::Pod);
+        let claims = watch::<PersistentVolumeClaim>(&self.client).map(News::Claim);
         let configs = watch::<ConfigMap>(&self.client).map(News::Config);
         let mut news = futures::stream::select(pods, futures::stream::select(claims, configs)).boxed();
         while let Some(one) = news.next().await {
@@ -244,14 +244,14 @@ impl Ask {
 }
 
 /// What belongs to Databases, as it is when somebody begins to look and whenever it changes.
-fn watch<K>(client: &Client) -> impl futures::Stream<Item = K> + use<K>
+fn watch<K>(client: &Client) -> impl futures::Stream<Item = Box<K>> + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
     let events = watcher(Api::<K>::all(client.clone()), Config::default().labels(labels::DATABASE));
     let objects = events.try_filter_map(|event| async {
         Ok(match event {
-            Event::Apply(object) | Event::InitApply(object) => Some(object),
+            Event::Apply(object) | Event::InitApply(object) => Some(Box::new(object)),
             Event::Delete(_) | Event::Init | Event::InitDone => None,
         })
     });

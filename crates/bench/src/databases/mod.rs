@@ -11,7 +11,7 @@ mod many;
 mod report;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::error::{During, Error, Result};
 use crate::machine;
@@ -37,9 +37,9 @@ pub(crate) struct Options {
     /// Only these parts: few, many [default: both]
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The program `keelson`, a release build [default: the one beside this program]
+    /// The program `keelson`, a release build
     #[arg(long, value_name = "PROGRAM")]
-    keelson: Option<PathBuf>,
+    keelson: PathBuf,
     /// Folder for the report
     #[arg(long, value_name = "FOLDER", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench"))]
     into: PathBuf,
@@ -47,10 +47,7 @@ pub(crate) struct Options {
 
 /// Measures all, writes the report, and fails if a bound is missed.
 pub(crate) async fn run(options: Options) -> Result<()> {
-    let keelson = match &options.keelson {
-        Some(path) => path.clone(),
-        None => beside_this_program()?,
-    };
+    let keelson = options.keelson;
     if !keelson.exists() {
         return Err(Error::NotBuilt(keelson));
     }
@@ -77,11 +74,6 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         0 => Ok(()),
         missed => Err(Error::Missed(missed)),
     }
-}
-
-fn beside_this_program() -> Result<PathBuf> {
-    let this = std::env::current_exe().during("looking for", "this program")?;
-    Ok(this.parent().unwrap_or(Path::new("/")).join("keelson"))
 }
 
 fn versions() -> Result<machine::Versions> {

@@ -172,11 +172,11 @@ impl Report {
         text.push_str(
             "Written by `make bench`; [README.md](README.md) says what is measured and how to read it.\n\n",
         );
-        let runs = self.few.as_ref().map_or(0, |few| few.one.len());
         let Size { objects, instances } = self.size;
-        let what = format!(
-            "medians of {runs} databases made one after another; {objects} Databases of {instances} instances on fake nodes"
-        );
+        let few = self.few.as_ref().map(|few| format!("{} databases of 1 and of 3, in turn", few.one.len()));
+        let many = (!self.many.is_empty())
+            .then(|| format!("{objects} Databases of {instances} instances on fake nodes"));
+        let what = few.into_iter().chain(many).collect::<Vec<_>>().join("; ");
         conditions(&mut text, &self.machine, &what);
         self.verdict(&mut text);
         if self.few.is_some() {
