@@ -114,7 +114,7 @@ fn status(place: u64) -> Vec<u8> {
 
 async fn message(stream: &mut BufReader<UnixStream>) -> io::Result<(u8, Vec<u8>)> {
     let kind = stream.read_u8().await?;
-    let length = stream.read_u32().await?.checked_sub(4).unwrap_or_default() as usize;
+    let length = stream.read_u32().await?.saturating_sub(4) as usize;
     if length > LARGEST {
         return Err(strange("a message that is too long"));
     }
