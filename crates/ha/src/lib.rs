@@ -23,6 +23,10 @@
 //!   those who are left can't acknowledge a commit any more, and that one of those who hold has each commit
 //!   that was acknowledged; the one that has most leads. It takes the Lease in the very version in which
 //!   they hold, so a renewal that comes in between wins;
+//! - one that has just started may have promised that before, and does not know: it follows and confirms
+//!   nobody until it sees the Lease change;
+//! - a write of the Lease that was not answered may still come. Until it can't any more, the leader changes
+//!   nothing about the quorum, and reckons with both;
 //! - so a leader that was paused, and wakes when another leads, can acknowledge nothing, whatever its clock
 //!   and its processes do. And so evidence that a leader is gone may be acted on before its term is over.
 //!

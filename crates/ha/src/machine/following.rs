@@ -89,7 +89,7 @@ impl Machine {
     /// Whether this instance's data is what took writes in that epoch.
     fn led(&self, epoch: u64) -> bool {
         match self.instance.as_ref().map(|instance| &instance.data) {
-            Some(Data::Present { led, .. }) => *led == Some(epoch) || led.is_none() && self.is_alone(),
+            Some(Data::Present { led, .. }) => *led == Some(epoch),
             Some(Data::None) | None => false,
         }
     }

@@ -301,3 +301,16 @@ fn one_that_is_told_to_be_alone_closes_in_time_while_others_can_still_be_elected
     me.step(Input::Settings(Settings { instances: 1, ..settings() }), start + SECOND);
     assert_eq!(me.target(start + 4 * SECOND), Target::Close, "they may not have heard of it");
 }
+
+#[test]
+fn as_long_as_commits_do_not_wait_for_it_a_standby_may_not_be_elected() {
+    let start = Instant::now();
+    let mut me = leader(start, settings(), &[]);
+    let later = |millis: u64| start + Duration::from_millis(millis);
+    for millis in [100, 300, 500, 700, 900] {
+        let not_yet = Input::Instance(primary(2, 100, &[1], quorum(&[])));
+        assert_eq!(me.step(not_yet, later(millis)), None);
+        assert_eq!(commits(&me, later(millis)), quorum(&[1]));
+    }
+    assert_eq!(renewal(&mut me, later(1000)), Some(quorum(&[])));
+}

@@ -174,3 +174,17 @@ fn one_alone_leads_with_what_it_has_and_does_not_stop_for_want_of_a_lease() {
     let target = Target::Primary { epoch: 1, commits: Quorum::default() };
     assert_eq!(me.target(start + 400 * SECOND), target);
 }
+
+/// The database was scaled down to one instance while another led, which is gone now.
+#[test]
+fn one_that_is_to_be_alone_does_not_lead_with_less_than_there_was() {
+    let start = Instant::now();
+    for successor in
+        [Some(Successor::Named(name(1))), Some(Successor::Any), Some(Successor::Named(name(0))), None]
+    {
+        let mut me = machine(0, Settings { instances: 1, ..settings() });
+        me.step(Input::Instance(replica(99, Receiving::Waiting)), start);
+        me.step(Input::Read(Some(Lease { successor, ..lease("3", None, 4, quorum(&[])) })), start);
+        assert_eq!(takes(&me.step(Input::Tick, start + 60 * SECOND)), None, "it has 99 of 100");
+    }
+}

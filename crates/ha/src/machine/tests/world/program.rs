@@ -229,9 +229,9 @@ impl World {
     fn begin(&mut self, number: usize, step: Step) {
         let long = match &step {
             Step::Create | Step::Clone(_) | Step::Rewind(_) => 4..10,
-            Step::StartPrimary(..) | Step::Promote(..) => 1..8,
+            Step::StartPrimary(..) | Step::Promote(..) | Step::Commits(_) => 1..8,
             Step::Finish => 2..8,
-            Step::Follow(_) | Step::Commits(_) | Step::Close => 1..4,
+            Step::Follow(_) | Step::Close => 1..4,
         };
         let due = self.tick + self.chance.from(long);
         self.say(format!("{number} begins {step:?}"));
