@@ -1,6 +1,6 @@
 //! Very many Databases on fake nodes: how long it takes the operator, what it asks, and what it holds.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -76,6 +76,8 @@ pub(super) struct Stage {
     /// But for the Lease.
     pub(super) requests: u64,
     pub(super) by_verb: Tally,
+    /// For one Database, on average, until that one had come as far: what others need later is not its.
+    pub(super) own: f64,
 }
 
 /// A time when nothing changes.
@@ -243,7 +245,8 @@ impl Arena {
             missing.take(self.log.since(from));
             from = self.log.len();
             if missing.things.is_empty() {
-                return Ok(self.stage(missing.last));
+                let own = own(self.log.since(0), self.size.objects);
+                return Ok(Stage { own, ..self.stage(missing.last) });
             }
             if start.elapsed() > DEADLINE {
                 let some: Vec<&Thing> = missing.things.iter().take(5).collect();
@@ -296,8 +299,27 @@ impl Arena {
             seconds: seconds(self.process.started, until),
             requests: asked.len() as u64,
             by_verb: tally(&asked),
+            own: asked.len() as f64 / self.size.objects as f64,
         }
     }
+}
+
+/// How many requests a Database needs on average until the last of its own children is there.
+fn own(requests: &[Request], objects: usize) -> f64 {
+    let mut by_database: HashMap<(&str, &str), Vec<&Request>> = HashMap::new();
+    for request in requests {
+        // What belongs to a Database is named after it.
+        let name = request.name.get(..name(0).len()).unwrap_or_default();
+        by_database.entry((&request.namespace, name)).or_default().push(request);
+    }
+    let needed = (0..objects).map(|index| {
+        let (namespace, name) = (namespace(index), name(index));
+        let asked = by_database.get(&(namespace.as_str(), name.as_str())).cloned().unwrap_or_default();
+        let mut missing = Missing::new(children(index).into_iter());
+        asked.iter().for_each(|request| missing.take(std::slice::from_ref(*request)));
+        asked.iter().filter(|request| request.at <= missing.last).count()
+    });
+    needed.sum::<usize>() as f64 / objects as f64
 }
 
 fn too_long(seen: String) -> Error {
@@ -377,6 +399,16 @@ mod tests {
             request("services", "orders-0000", 200, 9),
         ]);
         assert_eq!((missing.things.len(), missing.last.as_second()), (0, 6));
+    }
+
+    #[test]
+    fn a_database_is_counted_until_its_own_last_child_is_there() {
+        let mut asked: Vec<Request> =
+            children(0).into_iter().map(|(resource, _, name)| request(&resource, &name, 201, 5)).collect();
+        asked.insert(0, request("databases", "orders-0000", 200, 1));
+        asked.push(request("databases/status", "orders-0000", 200, 6));
+        asked.push(request("leases", "keelson", 200, 2));
+        assert_eq!(own(&asked, 1), 14.0);
     }
 
     #[test]
