@@ -167,6 +167,8 @@ struct Term {
     /// The version that a write which was not answered would replace. While it is in the Lease, that write
     /// may still come.
     late: Option<String>,
+    /// Who may be elected by a write that was not answered yet, if others than by what is known.
+    pending: Option<Quorum>,
     epoch: u64,
     /// How long it lasts, as it was written.
     ttl: Duration,
@@ -500,6 +502,7 @@ impl Machine {
                     term.quorum = found.quorum.clone();
                     term.late = term.late.take().filter(|late| *late == found.version);
                     let sure = term.late.is_none();
+                    term.pending = term.pending.take().filter(|_| !sure);
                     term.contested =
                         found.quorum.elects_without(&self.me.holder.name) || term.contested && !sure;
                 }
@@ -549,6 +552,7 @@ impl Machine {
                     until: until(ttl),
                     version: Version::Known(version),
                     late: None,
+                    pending: None,
                     epoch,
                     ttl,
                     renewed: sent,
@@ -568,6 +572,7 @@ impl Machine {
                     own.until = until(ttl).max(own.until);
                     own.version = Version::Known(version);
                     own.late = None;
+                    own.pending = None;
                     own.ttl = ttl;
                     own.renewed = sent;
                     own.contested = quorum.elects_without(&self.me.holder.name);

@@ -23,6 +23,22 @@ impl Term {
         };
     }
 
+    /// Those of which one is in the Lease.
+    fn quorums(&self) -> impl Iterator<Item = &Quorum> {
+        std::iter::once(&self.quorum).chain(&self.pending)
+    }
+
+    /// The last moment at which so many were asked, and confirmed, that the others can elect nobody.
+    fn confirmed_since(&self, quorum: &Quorum, me: &str) -> Option<Instant> {
+        // The leader itself is of its own mind, if it is one of those.
+        let own = usize::from(quorum.names.contains(me));
+        let needed = (quorum.names.len() + 1).saturating_sub(quorum.voters()).saturating_sub(own);
+        let counted = self.confirmed.iter().filter(|(name, _)| quorum.names.contains(*name));
+        let mut moments: Vec<Instant> = counted.map(|(_, sent)| *sent).collect();
+        moments.sort_unstable_by(|one, other| other.cmp(one));
+        moments.get(needed.max(1) - 1).copied()
+    }
+
     /// Whether enough of those that commits wait for have all that was acknowledged before they did.
     fn is_settled(&self, standbys: &[Standby]) -> bool {
         let Some((_, Some(end))) = self.in_force else { return false };
@@ -64,6 +80,9 @@ impl Machine {
         let draft = self.draft(Some(self.me.holder.clone()), epoch, None, quorum.clone());
         if let Role::Leader(term) | Role::Yielding { term, .. } = &mut self.role {
             term.contested |= quorum.elects_without(&self.me.holder.name);
+            if quorum != term.quorum {
+                term.pending = Some(quorum.clone());
+            }
         }
         self.ask(Asked::Renew { quorum, ttl: self.settings.ttl }, Request::Write { draft, replaces }, now)
     }
@@ -136,8 +155,8 @@ impl Machine {
     /// A leader that can't reach the Lease asks those that could be elected.
     pub(super) fn asks_to_confirm(&self, term: &Term, now: Instant) -> Option<(Question, BTreeSet<String>)> {
         let late = now >= term.renewed + self.settings.look * 3 / 2;
-        let others: BTreeSet<String> =
-            term.quorum.names.iter().filter(|name| **name != self.me.holder.name).cloned().collect();
+        let names = term.quorums().flat_map(|quorum| &quorum.names);
+        let others: BTreeSet<String> = names.filter(|name| **name != self.me.holder.name).cloned().collect();
         let question = || Question::Confirm { leader: self.me.holder.clone(), epoch: term.epoch };
         (late && !others.is_empty()).then(|| (question(), others))
     }
@@ -147,19 +166,16 @@ impl Machine {
         let margin = self.settings.margin;
         let me = &self.me.holder.name;
         let (Role::Leader(term) | Role::Yielding { term, .. }) = &mut self.role else { return };
-        if answer.confirms != Some(term.epoch) || !term.quorum.names.contains(&answer.holder.name) {
+        if answer.confirms != Some(term.epoch) {
             return;
         }
         let last = term.confirmed.entry(answer.holder.name.clone()).or_insert(sent);
         *last = sent.max(*last);
-        // The leader itself is of its own mind, if it is one of those.
-        let own = usize::from(term.quorum.names.contains(me));
-        let needed = (term.quorum.names.len() + 1).saturating_sub(term.quorum.voters()).saturating_sub(own);
-        let counted = term.confirmed.iter().filter(|(name, _)| term.quorum.names.contains(*name));
-        let mut moments: Vec<Instant> = counted.map(|(_, sent)| *sent).collect();
-        moments.sort_unstable_by(|one, other| other.cmp(one));
-        if let Some(moment) = moments.get(needed.max(1) - 1) {
-            term.until = term.until.max(*moment + term.ttl.saturating_sub(margin));
+        // Whichever is in the Lease: by neither can the others elect anybody.
+        let rivals = term.quorums().filter(|quorum| quorum.elects_without(me));
+        let moments: Option<Vec<Instant>> = rivals.map(|quorum| term.confirmed_since(quorum, me)).collect();
+        if let Some(moment) = moments.and_then(|moments| moments.into_iter().min()) {
+            term.until = term.until.max(moment + term.ttl.saturating_sub(margin));
         }
     }
 

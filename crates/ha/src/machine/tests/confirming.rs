@@ -158,3 +158,25 @@ fn a_leader_that_gives_way_is_confirmed_until_it_has_ended() {
     assert_eq!(me.target(start + 5 * SECOND), Target::Finish, "it may take its time");
     assert_eq!(me.target(start + 6 * SECOND), Target::Close);
 }
+
+/// A change of the quorum that was not answered: by the old one the first confirms for both, by the new one
+/// the second is enough to elect itself.
+#[test]
+fn while_it_is_not_known_who_may_be_elected_both_must_be_kept_from_it() {
+    let start = Instant::now();
+    let mut me = leader(start, asynchronous(), &[1, 2]);
+    let later = |millis: u64| start + Duration::from_millis(millis);
+    me.step(Input::Tick, later(1500));
+    me.step(Input::Written { version: "11".into(), sent: later(1500) }, later(1500));
+    // The first streams no more.
+    let changed = me.step(Input::Instance(primary(2, 100, &[2], quorum(&[]))), later(2000));
+    assert!(
+        matches!(&changed, Some(Request::Write { draft, .. }) if draft.quorum == quorum(&[2])),
+        "{changed:?}"
+    );
+    me.step(Input::Failed, later(4000));
+    me.step(confirmed(1, Some(2), later(4000)), later(4000));
+    assert_eq!(me.target(later(5500)), Target::Close, "the second may be elected without it");
+    me.step(confirmed(2, Some(2), later(4000)), later(4000));
+    assert!(me.leads(later(5500)));
+}
