@@ -12,7 +12,7 @@ use keelson_api::v1::Role;
 use keelson_api::v1::{Durability, StandbyPolicy};
 use keelson_engine::postgres::{self, Postgres};
 use keelson_engine::{Layout, reap};
-use keelson_ha::{Input, Instance, Machine, Quorum, Request, Running, Settings, Standby, Target};
+use keelson_ha::{Input, Instance, Machine, Quorum, Receiving, Request, Running, Settings, Standby, Target};
 use keelson_kit::client::Deadlines;
 use keelson_kit::health::Health;
 use keelson_kit::telemetry::Metrics;
@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::credentials;
-use crate::driver::{Driver, Facts, Leave, Wanted};
+use crate::driver::{Driver, Facts, Leave, Order, Wanted};
 use crate::environment::{Environment, EnvironmentError};
 use crate::lease::{self, Leases};
 use crate::metrics::Exporter;
@@ -92,7 +92,7 @@ pub async fn run() -> Result<(), AgentError> {
     let wanted = gather(&here, known.clone(), credentials.clone(), restart).await;
     let settings = wanted.borrow().engine.clone();
     let engine = Arc::new(Postgres::open(Layout::default(), settings).await?);
-    let (target, targets) = watch::channel(Target::Wait);
+    let (target, targets) = watch::channel(Order { number: 0, target: Target::Wait });
     let (nudge, leave) = (Arc::new(Notify::new()), Leave::default());
     let facts =
         Driver::start(here.clone(), engine.clone(), targets, wanted.clone(), nudge.clone(), leave.clone())
@@ -293,7 +293,7 @@ struct Agent {
     known: watch::Receiver<Known>,
     credentials: watch::Receiver<Result<credentials::Credentials, String>>,
     facts: watch::Receiver<Facts>,
-    target: watch::Sender<Target>,
+    target: watch::Sender<Order>,
     report: watch::Sender<Report>,
     questions: mpsc::Receiver<peers::Asked>,
     nudge: Arc<Notify>,
@@ -371,11 +371,13 @@ impl Agent {
         let mut newest = 0;
         let mut routed = None;
         let mut strays = routing::strays(&self.client, &self.here);
-        let mut input = Input::Instance(self.facts.borrow_and_update().instance.clone());
+        let mut input = Input::Instance(self.learned());
         loop {
             let now = Instant::now();
-            if let Input::Written { version, .. } = &input {
-                newest = newest.max(version.parse().unwrap_or_default());
+            match &input {
+                Input::Written { version, .. } => newest = newest.max(version.parse().unwrap_or_default()),
+                Input::Read(Some(lease)) => newest = newest.max(lease::version(lease)),
+                _ => {}
             }
             if let Some(request) = machine.step(input, now) {
                 self.carry_out(&leases, request, &answers);
@@ -383,8 +385,10 @@ impl Agent {
             self.leave.set(machine.leave(now));
             self.target.send_if_modified(|current| {
                 let target = machine.target(now);
-                let changed = *current != target;
-                *current = target;
+                let changed = current.target != target;
+                if changed {
+                    *current = Order { number: current.number + 1, target };
+                }
                 changed
             });
             asking.go_on(&machine, now);
@@ -414,7 +418,7 @@ impl Agent {
                     }
                     _ => Input::Tick,
                 },
-                Ok(()) = self.facts.changed() => Input::Instance(self.facts.borrow_and_update().instance.clone()),
+                Ok(()) = self.facts.changed() => Input::Instance(self.learned()),
                 Ok(()) = self.known.changed() => Input::Settings(times(&self.known.borrow_and_update())),
                 Some((question, answer)) = self.questions.recv() => {
                     // It is answered with what it changes.
@@ -439,13 +443,24 @@ impl Agent {
         }
     }
 
+    /// What is known of the database. That nothing comes in any more counts only for the order that is in
+    /// force: under an earlier one it may have been cut off, and under the one between it may follow again.
+    fn learned(&mut self) -> Instance {
+        let facts = self.facts.borrow_and_update();
+        let mut instance = facts.instance.clone();
+        if facts.order != self.target.borrow().number && instance.receiving == Receiving::Cut {
+            instance.receiving = Receiving::Waiting;
+        }
+        instance
+    }
+
     /// Asks the API server, and hands the answer to the loop.
     fn carry_out(&self, leases: &Leases, request: Request, answers: &mpsc::Sender<Input>) {
         let times = times(&self.known.borrow());
         let (leases, answers) = (leases.clone(), answers.clone());
         tokio::spawn(async move {
             let deadline = times.ttl.saturating_sub(times.margin) / 2;
-            let _ = answers.send(leases.carry_out(request, times.ttl, deadline).await).await;
+            let _ = answers.send(leases.carry_out(request, deadline).await).await;
         });
     }
 

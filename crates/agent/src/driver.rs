@@ -55,9 +55,20 @@ pub struct Wanted {
     pub restart: Option<String>,
 }
 
+/// What the database is to do, and the how manieth order that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// One more for each that differs from the one before.
+    pub number: u64,
+    /// What to do.
+    pub target: Target,
+}
+
 /// What is known of the database.
 #[derive(Clone, Debug)]
 pub struct Facts {
+    /// The order that was in force when it was looked at.
+    pub order: u64,
     /// For leadership.
     pub instance: Instance,
     /// What the database last said of itself.
@@ -97,7 +108,9 @@ impl Leave {
 pub struct Driver {
     here: Environment,
     engine: Arc<Postgres>,
-    target: watch::Receiver<Target>,
+    target: watch::Receiver<Order>,
+    /// The order that is being carried out.
+    order: u64,
     wanted: watch::Receiver<Wanted>,
     /// Somebody wants to know at once how the database is.
     nudge: Arc<Notify>,
@@ -127,7 +140,7 @@ impl Driver {
     pub async fn start(
         here: Environment,
         engine: Arc<Postgres>,
-        target: watch::Receiver<Target>,
+        target: watch::Receiver<Order>,
         wanted: watch::Receiver<Wanted>,
         nudge: Arc<Notify>,
         leave: Leave,
@@ -135,6 +148,7 @@ impl Driver {
         let data = engine.data().await?;
         let led = engine.led();
         let (facts, receiver) = watch::channel(Facts {
+            order: 0,
             instance: stopped(&data, led),
             status: None,
             joining: false,
@@ -148,6 +162,7 @@ impl Driver {
             here,
             engine,
             target,
+            order: 0,
             wanted,
             nudge,
             leave,
@@ -172,7 +187,8 @@ impl Driver {
         loop {
             let mut closing = self.target.clone();
             let leads = matches!(self.acting, Acting::Primary(_));
-            let told_to_close = async { closing.wait_for(|target| *target == Target::Close).await.is_ok() };
+            let told_to_close =
+                async { closing.wait_for(|order| order.target == Target::Close).await.is_ok() };
             let again = tokio::select! {
                 biased;
                 true = told_to_close, if leads => None,
@@ -202,7 +218,8 @@ impl Driver {
 
     /// One step, and a look. Says whether another one may follow at once.
     async fn round(&mut self, process: &mut watch::Receiver<Process>) -> bool {
-        let target = self.target.borrow_and_update().clone();
+        let Order { number, target } = self.target.borrow_and_update().clone();
+        self.order = number;
         let process_is = *process.borrow_and_update();
         self.notice_end(process_is).await;
         let step = next(&target, &self.data, &self.acting, self.led.is_some(), self.remedy);
@@ -272,6 +289,8 @@ impl Driver {
             Step::Commits(commits) => {
                 tracing::info!(?commits, "commits wait for others");
                 self.keep_fence(commits);
+                // Until it is known that it is done, it may be either.
+                self.acting = Acting::Primary(Quorum { names: BTreeSet::new(), count: usize::MAX });
                 self.engine.set_synchronous(&synchronous(commits)).await?;
                 self.acting = Acting::Primary(commits.clone());
             }
@@ -339,6 +358,9 @@ impl Driver {
     async fn follow(&mut self, of: Option<&Leader>) -> Result<(), Error> {
         tracing::info!(?of, "following another, or nobody");
         let upstream = of.map(|of| self.upstream(&of.name));
+        if of.is_some() {
+            self.set_led(None)?;
+        }
         self.engine.follow(upstream.as_ref()).await?;
         self.acting = Acting::Replica(of.cloned());
         self.heard = Instant::now();
@@ -480,6 +502,7 @@ impl Driver {
             }
         };
         self.facts.send_modify(|facts| {
+            facts.order = self.order;
             facts.instance = Instance { damaged: self.engine.is_damaged(), ..instance };
             facts.followed = matches!(self.acting, Acting::Replica(_)) && (facts.followed || streams);
             facts.floored = self.engine.is_floored();
@@ -512,7 +535,7 @@ impl Driver {
         let behind = matches!(self.acting, Acting::Replica(Some(_)))
             && status.is_some()
             && self.heard.elapsed() > LEFT_BEHIND;
-        if behind && matches!(*self.target.borrow(), Target::Replica { .. }) {
+        if behind && matches!(self.target.borrow().target, Target::Replica { .. }) {
             tracing::warn!("nothing comes from the leader");
             self.remedy = Remedy::Rewind;
         }

@@ -32,11 +32,11 @@ impl Leases {
     }
 
     /// Carries out a request, for no longer than that, and says what came of it.
-    pub async fn carry_out(&self, request: Request, ttl: Duration, deadline: Duration) -> Input {
+    pub async fn carry_out(&self, request: Request, deadline: Duration) -> Input {
         let answer = async {
             match request {
                 Request::Read => self.api.get_opt(&self.name).await.map(|found| Input::Read(found.map(read))),
-                Request::Write { draft, replaces } => self.write(&draft, replaces, ttl).await,
+                Request::Write { draft, replaces } => self.write(&draft, replaces).await,
             }
         };
         match tokio::time::timeout(deadline, answer).await {
@@ -51,28 +51,23 @@ impl Leases {
         }
     }
 
-    async fn write(
-        &self,
-        draft: &Draft,
-        replaces: Option<String>,
-        ttl: Duration,
-    ) -> Result<Input, kube::Error> {
+    async fn write(&self, draft: &Draft, replaces: Option<String>) -> Result<Input, kube::Error> {
         let sent = Instant::now();
         let written = match replaces {
             Some(version) => {
                 let params =
                     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-                let patch = Patch::Merge(patch(draft, &version, ttl));
+                let patch = Patch::Merge(patch(draft, &version));
                 self.api.patch(&self.name, &params, &patch).await?
             }
-            None => self.api.create(&PostParams::default(), &self.first(draft, ttl)).await?,
+            None => self.api.create(&PostParams::default(), &self.first(draft)).await?,
         };
         let version = written.metadata.resource_version.unwrap_or_default();
         Ok(Input::Written { version, sent })
     }
 
     /// The Lease of a database that has none yet.
-    fn first(&self, draft: &Draft, ttl: Duration) -> LeaseObject {
+    fn first(&self, draft: &Draft) -> LeaseObject {
         let now = Some(MicroTime(Timestamp::now()));
         LeaseObject {
             metadata: ObjectMeta {
@@ -93,7 +88,7 @@ impl Leases {
             },
             spec: Some(LeaseSpec {
                 holder_identity: draft.holder.as_ref().map(ToString::to_string),
-                lease_duration_seconds: Some(seconds(ttl)),
+                lease_duration_seconds: Some(seconds(draft.ttl)),
                 acquire_time: now.clone(),
                 renew_time: now,
                 ..LeaseSpec::default()
@@ -104,7 +99,7 @@ impl Leases {
 
 /// Changes the Lease, if it is still in this version. Times of day are for people who read it; nothing
 /// is decided by them.
-fn patch(draft: &Draft, version: &str, ttl: Duration) -> Value {
+fn patch(draft: &Draft, version: &str) -> Value {
     let successor = draft.successor.as_ref().map(|successor| match successor {
         Successor::Named(name) => name.clone(),
         Successor::Any => ANY.to_owned(),
@@ -122,7 +117,7 @@ fn patch(draft: &Draft, version: &str, ttl: Duration) -> Value {
         "metadata": { "resourceVersion": version, "annotations": annotations },
         "spec": {
             "holderIdentity": draft.holder.as_ref().map(ToString::to_string).unwrap_or_default(),
-            "leaseDurationSeconds": seconds(ttl),
+            "leaseDurationSeconds": seconds(draft.ttl),
             "renewTime": MicroTime(Timestamp::now()),
         }
     })
@@ -188,8 +183,9 @@ mod tests {
             successor: Some(Successor::Any),
             quorum: Quorum::of(["orders-0".to_owned(), "orders-2".to_owned()]),
             end: Some(Position { history: 3, offset: 1 << 40 }),
+            ttl: Duration::from_millis(4500),
         };
-        let mut object = patch(&draft, "5", Duration::from_millis(4500));
+        let mut object = patch(&draft, "5");
         object["metadata"]["name"] = "orders-leader".into();
         let lease = read(serde_json::from_value(object).unwrap());
         assert_eq!(lease.holder, draft.holder);
@@ -200,9 +196,9 @@ mod tests {
 
     #[test]
     fn a_release_names_nobody_and_takes_the_wish_away() {
-        let (quorum, end) = (Quorum::default(), None);
-        let draft = Draft { holder: None, epoch: 7, system: None, successor: None, quorum, end };
-        let mut object = patch(&draft, "5", Duration::from_secs(5));
+        let (quorum, end, ttl) = (Quorum::default(), None, Duration::from_secs(5));
+        let draft = Draft { holder: None, epoch: 7, system: None, successor: None, quorum, end, ttl };
+        let mut object = patch(&draft, "5");
         let notes = object["metadata"]["annotations"].as_object_mut().unwrap();
         for gone in [annotations::HANDOVER_TO, annotations::LOG_END] {
             assert_eq!(notes.remove(gone), Some(Value::Null));

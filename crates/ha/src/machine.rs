@@ -125,6 +125,8 @@ pub struct Draft {
     pub quorum: Quorum,
     /// How far the log is.
     pub end: Option<Position>,
+    /// How long it lasts.
+    pub ttl: Duration,
 }
 
 /// What the database program should be doing.
@@ -631,7 +633,7 @@ impl Machine {
             _ => None,
         };
         let system = own.or_else(|| self.system().cloned());
-        Draft { holder, epoch, system, successor, quorum, end: self.position() }
+        Draft { holder, epoch, system, successor, quorum, end: self.position(), ttl: self.settings.ttl }
     }
 
     fn has_stopped(&self) -> bool {

@@ -15,6 +15,7 @@ fn the_first_instance_makes_the_database_and_the_others_copy_it() {
         successor: None,
         quorum: Quorum::default(),
         end: None,
+        ttl: settings().ttl,
     };
     assert_eq!(taken, Some(Request::Write { draft, replaces: None }));
     assert_eq!(me.step(Input::Written { version: "1".into(), sent: start }, start), None);

@@ -35,13 +35,13 @@ impl Api {
         }
     }
 
-    fn carry_out(&mut self, request: Request, sent: Instant, ttl: Duration) -> Input {
+    fn carry_out(&mut self, request: Request, sent: Instant) -> Input {
         let Request::Write { draft, replaces } = request else { return Input::Read(self.lease.clone()) };
         if self.lease.as_ref().map(|lease| &lease.version) != replaces.as_ref() {
             return Input::Conflict;
         }
         self.version += 1;
-        let Draft { holder, epoch, system, successor, quorum, end } = draft;
+        let Draft { holder, epoch, system, successor, quorum, end, ttl } = draft;
         let version = self.version.to_string();
         // Which database it is, is never taken away.
         let system = system.or_else(|| self.lease.take().and_then(|lease| lease.system));
@@ -73,8 +73,7 @@ impl World {
     pub(super) fn serve(&mut self) {
         let due: Vec<_> = self.api.requests.extract_if(.., |parcel| parcel.due <= self.tick).collect();
         for Parcel { node, serial, what: (request, sent), .. } in due {
-            let ttl = self.settings.ttl;
-            let answer = self.api.carry_out(request, sent, ttl);
+            let answer = self.api.carry_out(request, sent);
             if let (Input::Written { version, .. }, Some(lease)) = (&answer, self.api.lease.clone()) {
                 let holder = lease.holder.map(|holder| holder.to_string());
                 let Lease { epoch, successor, quorum, .. } = lease;
