@@ -41,7 +41,8 @@ pub(super) async fn apply(wanted: &Wanted, apply_set: bool, round: &Round) -> Re
     let Children { config, account, role, binding, set, instances, writers, readers, disruption } =
         children(wanted).map_err(Failure::Settings)?;
     let mut written = round.apply(&config).await?;
-    round.apply(&account).await?;
+    // Pods from before it was made have tokens that are good for nothing.
+    written |= round.apply(&account).await?;
     round.apply(&role).await?;
     round.apply(&binding).await?;
     if apply_set {

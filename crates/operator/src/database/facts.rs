@@ -184,9 +184,10 @@ pub fn doubt(instances: &mut [Instance]) {
 }
 
 impl Instance {
-    /// Whether it serves, by all that is known.
+    /// Whether it serves, by all that is known: a kubelet asks every other second, and its agent knows sooner.
     pub fn serves(&self) -> bool {
-        self.ready && !self.deleting && !self.missed
+        let says = self.report.as_ref().is_none_or(|it| it.claims_writes() || it.follows());
+        self.ready && !self.deleting && !self.missed && says
     }
 
     fn epoch(&self) -> u64 {

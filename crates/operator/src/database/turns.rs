@@ -112,8 +112,7 @@ pub(super) fn successor<'a>(seen: &'a Observed, leader: &str, among: u32) -> Opt
 
 /// Whether it serves, and takes part.
 fn is_well(instance: &Instance) -> bool {
-    let takes_part = instance.report.as_ref().is_some_and(|it| it.claims_writes() || it.follows());
-    instance.serves() && takes_part
+    instance.serves() && instance.report.is_some()
 }
 
 impl View<'_> {
