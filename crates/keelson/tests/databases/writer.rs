@@ -75,12 +75,8 @@ impl<'a> Writer<'a> {
         })
         .await
         .unwrap();
-        let lost = self.run(
-            r#"psql "$URI" -XAtq -v ON_ERROR_STOP=1 -c "create temp table acknowledged (id int)" \
-               -c "\copy acknowledged from /tmp/acknowledged" \
-               -c "select count(*) from acknowledged left join written using (id) where written.id is null""#,
-        );
-        assert_eq!(lost, "0", "writes that were acknowledged and are gone");
+        let lost = self.bed.missing("written", "int", "/tmp/acknowledged").await;
+        assert_eq!(lost, 0, "writes that were acknowledged and are gone");
         self.acknowledged()
     }
 }
