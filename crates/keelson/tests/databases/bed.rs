@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -20,6 +21,8 @@ pub const LONG: Duration = Duration::from_secs(180);
 /// So many databases at the same time: the machine is small.
 const TURNS: u32 = 2;
 static AT_ONCE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(TURNS as usize));
+/// Whether the operator was sent away.
+pub static AWAY: AtomicBool = AtomicBool::new(false);
 static INSTALLED: OnceCell<()> = OnceCell::const_new();
 
 /// A namespace with, at most, one database in it.
@@ -46,7 +49,13 @@ impl Bed {
         let namespace = format!("{purpose}-{}", std::process::id());
         let object: Namespace = serde_json::from_value(json!({ "metadata": { "name": namespace } })).unwrap();
         Api::all(cluster.client()).create(&PostParams::default(), &object).await.unwrap();
-        Bed { cluster, namespace, _turn: turn }
+        let bed = Bed { cluster, namespace, _turn: turn };
+        if AWAY.load(Ordering::Relaxed) {
+            // Somebody has failed before it could put things right.
+            bed.cluster.heal_all().unwrap();
+            bed.operators(2);
+        }
+        bed
     }
 
     /// Lets the namespace go, and waits until its pods have: they would be in the way of others.
@@ -205,6 +214,24 @@ impl Bed {
             match self.try_sql(sql) {
                 Ok(answer) => Look::There(answer),
                 Err(error) => Look::NotYet(error),
+            }
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}\n{}", self.evidence()))
+    }
+
+    /// How many of the ids in a file of the client's are not in the table.
+    pub async fn missing(&self, table: &str, kind: &str, file: &str) -> u32 {
+        let ask = format!(
+            r#"PGCONNECT_TIMEOUT=5 timeout 60 psql "$URI" -XAtq -v ON_ERROR_STOP=1 \
+               -c "create temp table acknowledged (id {kind})" -c "\copy acknowledged from {file}" \
+               -c "select count(*) from acknowledged left join {table} using (id) where {table}.id is null""#
+        );
+        let asked = ["-n", &self.namespace, "exec", "client", "--", "sh", "-c", &ask];
+        until("an answer to what is missing", LONG, || async {
+            match self.cluster.kubectl(&asked) {
+                Ok(said) => Look::There(said.trim().parse().unwrap()),
+                Err(error) => Look::NotYet(error.to_string()),
             }
         })
         .await

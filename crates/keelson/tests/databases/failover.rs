@@ -1,6 +1,7 @@
 //! Whatever happens to one instance, node or link: another leads, nothing that was acknowledged is lost,
 //! and nobody is needed for it. The operator is away all the time.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -9,7 +10,7 @@ use kube::Api;
 use serde_json::json;
 use testbed::{Container, Fault, HubComponent, Look, Which, until};
 
-use crate::bed::{Bed, LONG};
+use crate::bed::{AWAY, Bed, LONG};
 use crate::writer::Writer;
 
 /// What happens to the instance that leads.
@@ -173,7 +174,9 @@ impl Bed {
         bed
     }
 
-    fn operators(&self, count: u32) {
+    /// So many operators.
+    pub fn operators(&self, count: u32) {
+        AWAY.store(count == 0, Ordering::Relaxed);
         let count = format!("--replicas={count}");
         let scale = ["-n", "keelson-system", "scale", "deployment", "keelson", &count];
         self.cluster.kubectl(&scale).unwrap();
@@ -290,21 +293,14 @@ async fn paused_and_resumed(durability: &str) {
         bed.whole().await;
         bed.kubectl(&["exec", "client", "--", "touch", "/tmp/enough-direct"]);
         let after = acknowledged() - then;
-        let lost = bed.kubectl(&["exec", "client", "--", "sh", "-c", LOST]);
-        println!(
-            "{durability}, round {round}: {then} acknowledged before, {after} after, {} lost",
-            lost.trim()
-        );
+        let lost = bed.missing("direct", "text", "/tmp/direct").await;
+        println!("{durability}, round {round}: {then} acknowledged before, {after} after, {lost} lost");
         // One commit may have been let through before the pause, and be told of when it is over.
         assert!(after <= 1, "acknowledged by a leader that was none any more: {after}");
-        assert!(durability == "async" || lost.trim() == "0", "lost: {lost}");
+        assert!(durability == "async" || lost == 0, "{lost} lost");
     }
     bed.looked_after_again().await;
 }
-
-const LOST: &str = r#"psql "$URI" -XAtq -v ON_ERROR_STOP=1 -c "create temp table acknowledged (id text)" \
-    -c "\copy acknowledged from /tmp/direct" \
-    -c "select count(*) from acknowledged left join direct using (id) where direct.id is null""#;
 
 /// How long the API server is away.
 const OUTAGE: Duration = Duration::from_secs(60);
