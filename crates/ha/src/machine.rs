@@ -191,6 +191,8 @@ struct Term {
     streamed: BTreeMap<String, Instant>,
     /// When a write last reached the disk in this term.
     written: Option<Instant>,
+    /// When it began.
+    began: Instant,
 }
 
 /// Whether leadership is this instance's.
@@ -348,6 +350,7 @@ impl Machine {
             Role::Leader(term) | Role::Yielding { term, .. } => {
                 moments.push(term.until);
                 moments.extend(term.written.map(|written| written + self.settings.patience()));
+                moments.extend(term.written.is_none().then(|| term.began + leading::START));
                 moments.extend(term.streamed.values().map(|last| *last + self.settings.grace()));
                 moments.push(term.renewed + self.settings.look * 3 / 2);
             }
@@ -565,6 +568,7 @@ impl Machine {
                     in_force: None,
                     streamed,
                     written: None,
+                    began: now,
                 });
             }
             // The answer came too late to be of use. Read, and find it to be one's own.

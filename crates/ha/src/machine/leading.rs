@@ -4,6 +4,8 @@
 use super::*;
 use crate::quorum::{self, Change};
 
+/// How long a database may take to come to its first write, if another could be elected meanwhile.
+pub(super) const START: Duration = Duration::from_secs(30);
 /// How long after a change of what commits wait for it is in force for every process of the database.
 const SETTLED: Duration = Duration::from_millis(300);
 
@@ -73,7 +75,9 @@ impl Machine {
             Change::Lease(quorum) => Some(quorum),
             Change::Nothing | Change::Commits(_) => None,
         };
-        if !look && quorum.is_none() {
+        // One that is to end at once, and does not, lets its term run out.
+        let ending = matches!(&self.role, Role::Yielding { orderly: false, .. });
+        if ending || !look && quorum.is_none() {
             return None;
         }
         let quorum = quorum.unwrap_or_else(|| term.quorum.clone());
@@ -128,6 +132,10 @@ impl Machine {
         if goal.is_empty() && required && !term.quorum.is_empty() {
             return Change::Nothing;
         }
+        if !term.quorum.elects_without(&self.me.holder.name) && !goal.is_empty() && term.commits != goal {
+            // While nobody else can be elected, commits may wait for anybody.
+            return Change::Commits(goal);
+        }
         quorum::next(&term.quorum, &term.commits, &goal, term.is_settled(&instance.standbys))
     }
 
@@ -141,7 +149,9 @@ impl Machine {
     /// comes. Where they wait for no other, they wait for the leader's own leave: one that was paused, and
     /// wakes when another leads, has none.
     pub(super) fn demanded(&self, commits: &Quorum) -> Quorum {
-        if !self.settings.synchronous && self.settings.instances > 1 {
+        let several = self.settings.instances > 1;
+        let waits = self.settings.synchronous && (self.settings.required || !commits.is_empty());
+        if several && !waits {
             return Quorum::fence();
         }
         let others = || {
@@ -185,7 +195,10 @@ impl Machine {
         let patience = self.settings.patience();
         let damaged = self.instance.as_ref().is_some_and(|instance| instance.damaged);
         let Role::Leader(term) = &self.role else { return };
-        let ill = term.written.is_some_and(|written| now >= written + patience);
+        let ill = match term.written {
+            Some(written) => now >= written + patience,
+            None => now >= term.began + START,
+        };
         let somebody = term.quorum.elects_without(&self.me.holder.name);
         if (ill || damaged) && somebody && now < term.until {
             let term = term.clone();

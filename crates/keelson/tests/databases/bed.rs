@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -21,6 +21,8 @@ pub const LONG: Duration = Duration::from_secs(180);
 /// So many databases at the same time: the machine is small.
 const TURNS: u32 = 2;
 static AT_ONCE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(TURNS as usize));
+/// How many have been opened.
+static OPENED: AtomicU32 = AtomicU32::new(0);
 /// Whether the operator was sent away.
 pub static AWAY: AtomicBool = AtomicBool::new(false);
 static INSTALLED: OnceCell<()> = OnceCell::const_new();
@@ -46,7 +48,8 @@ impl Bed {
         let turn = AT_ONCE.acquire_many(turns).await.unwrap();
         let cluster = Cluster::from_env().await.unwrap();
         INSTALLED.get_or_init(|| install(&cluster)).await;
-        let namespace = format!("{purpose}-{}", std::process::id());
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("{purpose}-{}-{number}", std::process::id());
         let object: Namespace = serde_json::from_value(json!({ "metadata": { "name": namespace } })).unwrap();
         Api::all(cluster.client()).create(&PostParams::default(), &object).await.unwrap();
         let bed = Bed { cluster, namespace, _turn: turn };

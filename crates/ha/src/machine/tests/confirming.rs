@@ -41,6 +41,9 @@ fn a_leader_that_enough_confirm_goes_on_for_as_long_as_they_do() {
     for settings in [settings(), asynchronous()] {
         let mut me = cut_off(start, settings, &[1, 2], 3);
         for second in 3..60 {
+            let now = start + second * SECOND;
+            let written = Instance { written: Some(now), ..primary(2, 100, &[1, 2], quorum(&[1, 2])) };
+            me.step(Input::Instance(written), now);
             me.step(confirmed(1, Some(2), start + second * SECOND), start + second * SECOND);
             me.step(Input::Tick, start + second * SECOND);
             me.step(Input::Failed, start + second * SECOND);

@@ -196,7 +196,7 @@ fn the_only_one_of_a_quorum_elects_itself_once_it_receives_nothing() {
     let taken = me.step(Input::Instance(replica(100, Receiving::Cut)), start + SILENT);
     assert_eq!(takes(&taken), Some("10"));
     me.step(Input::Written { version: "11".into(), sent: start + SILENT }, start + SILENT);
-    let lead = Target::Primary { epoch: 3, commits: Quorum::default() };
+    let lead = Target::Primary { epoch: 3, commits: Quorum::fence() };
     assert_eq!(me.target(start + SILENT), lead);
 }
 

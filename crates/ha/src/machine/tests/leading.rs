@@ -168,7 +168,7 @@ fn when_all_are_away_the_leader_goes_on_alone_or_waits_as_the_spec_says() {
         assert_eq!(commits(&me, start + 2 * SECOND), quorum(&[1]), "not before the Lease says so");
         me.step(Input::Written { version: "12".into(), sent: start + 2 * SECOND }, start + 2 * SECOND);
         me.step(alone, start + 2 * SECOND);
-        let expected = if required { quorum(&[1]) } else { quorum(&[]) };
+        let expected = if required { quorum(&[1]) } else { Quorum::fence() };
         assert_eq!(commits(&me, start + 2 * SECOND), expected);
     }
 }
@@ -313,4 +313,29 @@ fn as_long_as_commits_do_not_wait_for_it_a_standby_may_not_be_elected() {
         assert_eq!(commits(&me, later(millis)), quorum(&[1]));
     }
     assert_eq!(renewal(&mut me, later(1000)), Some(quorum(&[])));
+}
+
+#[test]
+fn one_that_does_not_come_to_its_first_write_gives_way_if_there_is_somebody_else() {
+    let start = Instant::now();
+    for (members, gives_way) in [(&[1, 2][..], true), (&[], false)] {
+        let mut me = leader(start, settings(), members);
+        for second in 0..40 {
+            let now = start + second * SECOND;
+            me.step(Input::Instance(primary(2, 100, members, quorum(members))), now);
+            me.step(Input::Written { version: (11 + second).to_string(), sent: now }, now);
+        }
+        assert_eq!(me.target(start + 40 * SECOND) == Target::Close, gives_way);
+    }
+}
+
+#[test]
+fn while_nobody_else_can_be_elected_commits_wait_for_whoever_is_there() {
+    let start = Instant::now();
+    // It took over from a leader that is back, and the other that it took over with is gone.
+    let mut me = leader(start, settings(), &[1]);
+    me.step(Input::Seen(lease("11", Some(holder(0, "a")), 2, quorum(&[0, 1]))), start);
+    me.step(Input::Instance(primary(2, 100, &[2], quorum(&[1]))), start + 3 * SECOND);
+    me.step(Input::Written { version: "12".into(), sent: start + 3 * SECOND }, start + 3 * SECOND);
+    assert_eq!(commits(&me, start + 3 * SECOND), quorum(&[2]));
 }

@@ -21,7 +21,7 @@ fn the_first_instance_makes_the_database_and_the_others_copy_it() {
     assert_eq!(me.step(Input::Written { version: "1".into(), sent: start }, start), None);
     assert_eq!(me.target(start), Target::Create);
     me.step(Input::Instance(primary(1, 5, &[], Quorum::default())), start);
-    assert_eq!(me.target(start), Target::Primary { epoch: 1, commits: Quorum::default() });
+    assert_eq!(me.target(start), Target::Primary { epoch: 1, commits: Quorum::fence() });
 
     let mut other = machine(1, settings());
     other.step(Input::Instance(empty()), start);

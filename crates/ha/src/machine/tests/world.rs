@@ -114,8 +114,6 @@ struct Node {
     /// Whether it was told to end, and has not yet.
     ending: bool,
     paused: Option<Until>,
-    /// It went on after a pause, and its machine does not know yet, or its program ends.
-    woken: bool,
     silent: Until,
     walled: Until,
     hung: Until,
@@ -166,7 +164,6 @@ impl World {
             down: None,
             ending: false,
             paused: None,
-            woken: false,
             silent: 0,
             walled: 0,
             hung: 0,
@@ -282,7 +279,7 @@ impl World {
         node.machine = Machine::new(identity(number, node.incarnation), settings.clone());
         node.settings = settings;
         node.boots += 1;
-        (node.down, node.woken, node.request, node.newest) = (None, false, None, 0);
+        (node.down, node.request, node.newest) = (None, None, 0);
         node.asked.clear();
         self.look(number);
     }
@@ -318,7 +315,7 @@ impl World {
         let node = &mut self.nodes[number];
         let goes_on = node.paused.is_some_and(|until| self.tick >= until);
         if goes_on {
-            (node.paused, node.woken) = (None, true);
+            node.paused = None;
         }
         if !self.is_awake(number) {
             return;
@@ -329,9 +326,6 @@ impl World {
             return;
         }
         self.run_machine(number, unwanted);
-        let now = self.now();
-        let node = &mut self.nodes[number];
-        node.woken = node.woken && !matches!(node.machine.target(now), Target::Primary { .. });
     }
 
     fn run_machine(&mut self, number: usize, unwanted: bool) {

@@ -146,6 +146,8 @@ impl World {
         }
         let before =
             program.before.as_ref().filter(|(_, until)| self.tick < *until).map(|(before, _)| before);
+        let now = self.now();
+        let leave = node.machine.leave(now).is_some_and(|until| now < until);
         let far = |quorum: &Quorum| {
             let has = |(standby, (offset, _)): (&usize, &(usize, u64))| {
                 quorum.names.contains(&name((*standby).try_into().unwrap())).then_some(*offset)
@@ -153,6 +155,8 @@ impl World {
             let mut offsets: Vec<usize> = program.standbys.iter().filter_map(has).collect();
             offsets.sort_unstable_by(|one, other| other.cmp(one));
             match quorum.count {
+                _ if quorum.is_fenced() && leave => volume.log.len(),
+                _ if quorum.is_fenced() => 0,
                 0 => volume.log.len(),
                 count => offsets.get(count - 1).copied().unwrap_or_default(),
             }
@@ -164,8 +168,7 @@ impl World {
         // What a standby had said before it turned away may come late: the write is known to who leads now.
         let news = &volume.log[program.acknowledged..end];
         let known = self.beginning.get(program.acknowledged..end) == Some(news);
-        let excused = if self.settings.synchronous { known } else { node.woken };
-        if epoch < self.epoch && !excused {
+        if epoch < self.epoch && !known {
             self.fail(&format!("{number} acknowledges in epoch {epoch}, after {}", self.epoch));
         }
         let new = (program.acknowledged..end).map(|at| (at, volume.log[at].write));
