@@ -15,6 +15,7 @@ use keelson_engine::{Layout, reap};
 use keelson_ha::{Input, Instance, Machine, Quorum, Receiving, Request, Running, Settings, Standby, Target};
 use keelson_kit::client::Deadlines;
 use keelson_kit::health::Health;
+use keelson_kit::serve::Handler;
 use keelson_kit::telemetry::Metrics;
 use keelson_kit::{admin, client, manager, serve};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -22,6 +23,7 @@ use kube::{Api, Client};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio_rustls::rustls::ServerConfig;
 
 use crate::credentials;
 use crate::driver::{Driver, Facts, Leave, Order, Wanted};
@@ -100,12 +102,9 @@ pub async fn run() -> Result<(), AgentError> {
     let (report, reports) = watch::channel(Report::default());
     let (ask, questions) = mpsc::channel(16);
     exporter.begin(engine, facts.clone(), reports.clone());
-    tokio::spawn(serve::serve(
-        listen(ports::AGENT).await?,
-        Some(peers::tls()?),
-        peers::page(reports.clone(), ask),
-        std::future::pending(),
-    ));
+    let listener = listen(ports::AGENT).await?;
+    let page = peers::page(reports.clone(), ask);
+    tokio::spawn(serve_peers(listener, peers::tls()?, page, credentials.clone()));
     tokio::spawn(tell_all(client.clone(), here.clone(), reports.clone(), known.clone()));
     let shown = reports.clone();
     health.ready("database", move || readiness(&shown.borrow()));
@@ -126,6 +125,41 @@ async fn serve_pages(metrics: &Metrics, health: &Health, exporter: &Exporter) ->
     let pages = exporter.before(admin::pages(Some(metrics.clone()), Some(health.clone())));
     tokio::spawn(serve::serve(listener, None, pages, std::future::pending()));
     Ok(())
+}
+
+/// Serves other agents, with the certificate that is mounted at the time: it is renewed while this runs.
+async fn serve_peers(
+    mut listener: TcpListener,
+    mut tls: Arc<ServerConfig>,
+    page: Handler,
+    mut credentials: watch::Receiver<Result<credentials::Credentials, String>>,
+) {
+    let mark = |found: &Result<credentials::Credentials, String>| found.as_ref().ok().map(|it| it.tls);
+    loop {
+        let served = mark(&credentials.borrow_and_update());
+        let changed = async {
+            let other = |found: &Result<_, _>| mark(found).is_some_and(|mark| Some(mark) != served);
+            if credentials.wait_for(other).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        serve::serve(listener, Some(tls.clone()), page.clone(), changed).await;
+        tracing::info!("the certificate has changed");
+        listener = loop {
+            match (serve::listen(ports::AGENT).await, peers::tls()) {
+                (Ok(listener), Ok(found)) => {
+                    tls = found;
+                    break listener;
+                }
+                (listened, made) => {
+                    let error = listened.err().map(|error| error.to_string());
+                    let wrong = made.err().map(|error| error.to_string());
+                    tracing::error!(?error, ?wrong, "other agents can't be answered");
+                    tokio::time::sleep(SECRETS).await;
+                }
+            }
+        };
+    }
 }
 
 fn readiness(report: &Report) -> Result<(), String> {
@@ -379,10 +413,11 @@ impl Agent {
                 Input::Read(Some(lease)) => newest = newest.max(lease::version(lease)),
                 _ => {}
             }
-            if let Some(request) = machine.step(input, now) {
+            let request = machine.step(input, now);
+            self.leave.set(machine.leave(now));
+            if let Some(request) = request {
                 self.carry_out(&leases, request, &answers);
             }
-            self.leave.set(machine.leave(now));
             self.target.send_if_modified(|current| {
                 let target = machine.target(now);
                 let changed = current.target != target;
@@ -422,7 +457,9 @@ impl Agent {
                 Ok(()) = self.known.changed() => Input::Settings(times(&self.known.borrow_and_update())),
                 Some((question, answer)) = self.questions.recv() => {
                     // It is answered with what it changes.
-                    let request = machine.step(Input::Asked(question), Instant::now());
+                    let now = Instant::now();
+                    let request = machine.step(Input::Asked(question), now);
+                    self.leave.set(machine.leave(now));
                     let _ = answer.send(machine.answer());
                     if let Some(request) = request {
                         self.carry_out(&leases, request, &answers);
@@ -471,11 +508,12 @@ impl Agent {
             return;
         }
         *routed = epoch;
-        let (client, here) = (self.client.clone(), self.here.clone());
+        let (client, here, leave) = (self.client.clone(), self.here.clone(), self.leave.clone());
         tokio::spawn(async move {
-            // As often as it takes. Somebody else's later write is not undone: this task ends with the first
-            // that is accepted.
-            while let Err(error) = routing::lead_here(&client, &here).await {
+            // As often as it takes, and while this instance leads. What comes too late all the same is undone by
+            // who leads then.
+            while leave.is_given() {
+                let Err(error) = routing::lead_here(&client, &here).await else { return };
                 tracing::warn!(%error, "writers could not be led here yet");
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }

@@ -1,5 +1,6 @@
 //! The Secrets that are mounted, read anew every so often: rotation is that they change.
 
+use std::hash::{Hash, Hasher};
 use std::path::Path;
 
 use keelson_api::instance::paths;
@@ -14,6 +15,8 @@ pub struct Credentials {
     pub replication: Account,
     /// Of applications.
     pub app: Account,
+    /// Changes whenever the certificate, its key or the authority does.
+    pub tls: u64,
 }
 
 /// A role and its password.
@@ -31,7 +34,17 @@ pub fn read() -> Result<Credentials, String> {
         superuser: account(Path::new(paths::SUPERUSER))?,
         replication: account(Path::new(paths::REPLICATION))?,
         app: account(Path::new(paths::APP))?,
+        tls: mark(Path::new(paths::TLS)),
     })
+}
+
+/// Stands for what is in the files, within this process.
+fn mark(folder: &Path) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    for name in ["ca.crt", "tls.crt", "tls.key"] {
+        std::fs::read(folder.join(name)).unwrap_or_default().hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn account(folder: &Path) -> Result<Account, String> {
@@ -63,6 +76,9 @@ mod tests {
         let account = account(&folder).unwrap();
         assert_eq!(account.name, "app");
         assert!(!format!("{account:?}").contains("hunter2"));
+        let before = mark(&folder);
+        std::fs::write(folder.join("tls.crt"), "another").unwrap();
+        assert!(mark(&folder) != before && mark(&folder) == mark(&folder));
         std::fs::remove_dir_all(folder.parent().unwrap()).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use keelson_api::instance::{InstanceSettings, Names, ports, reasons};
-use keelson_engine::postgres::{Postgres, Settings, Status, slot_name};
+use keelson_engine::postgres::{Postgres, SLOT_PREFIX, Settings, Slot, Status, slot_name};
 use keelson_engine::{Data, Engine, Error, Process, Role, Stop, Synchronous, Upstream};
 use keelson_ha::{Instance, Position, Quorum, Receiving, Running, Standby, Target};
 use tokio::sync::{Notify, watch};
@@ -25,7 +25,7 @@ const FLOOR: Duration = Duration::from_secs(5);
 /// How long a look, or a heartbeat, may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it may take to bring roles, passwords, slots and settings up to date.
-const UPKEEP: Duration = Duration::from_secs(5);
+const UPKEEP: Duration = Duration::from_secs(3);
 /// How long a database may take to end in good order.
 const FINISH: Duration = Duration::from_secs(30);
 /// How long it may write out what it has in memory before that, while it still serves.
@@ -39,6 +39,9 @@ const LEFT_BEHIND: Duration = Duration::from_secs(15);
 /// A step may fail for this long before that is said: others may not be ready for it yet, as a primary that is
 /// just being made and is to be copied.
 const TROUBLE: Duration = Duration::from_secs(10);
+
+/// So often it is tried to take back what the leader does not have before the leader is copied.
+const REWINDS: u32 = 3;
 
 /// What is wanted of the database besides its role.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,7 +101,7 @@ impl Leave {
     }
 
     /// Whether at this very moment.
-    fn is_given(&self) -> bool {
+    pub fn is_given(&self) -> bool {
         let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         until.is_some_and(|until| Instant::now() < until)
     }
@@ -120,6 +123,8 @@ pub struct Driver {
     facts: watch::Sender<Facts>,
     data: Data,
     acting: Acting,
+    /// The settings and credentials that are in force.
+    applied: Option<(String, Credentials)>,
     /// What was last made sure of on the primary.
     kept: Option<(Credentials, u32)>,
     /// When it was last looked whether the primary has less now.
@@ -127,6 +132,8 @@ pub struct Driver {
     /// When something last came to this replica, or it was last made to follow.
     heard: Instant,
     remedy: Remedy,
+    /// How often in a row it could not be taken back.
+    rewinds: u32,
     /// Since when steps fail.
     failing: Option<Instant>,
     /// Whether what a copy has replaced may still be there.
@@ -170,10 +177,12 @@ impl Driver {
             facts,
             data,
             acting: Acting::Not,
+            applied: None,
             kept: None,
             floor: None,
             heard: Instant::now(),
             remedy: Remedy::None,
+            rewinds: 0,
             failing: None,
             old: true,
             led,
@@ -186,7 +195,8 @@ impl Driver {
         let mut process = self.engine.process();
         loop {
             let mut closing = self.target.clone();
-            let leads = matches!(self.acting, Acting::Primary(_));
+            let to_lead = matches!(self.target.borrow().target, Target::Primary { .. } | Target::Create);
+            let leads = to_lead || matches!(self.acting, Acting::Primary(_));
             let told_to_close =
                 async { closing.wait_for(|order| order.target == Target::Close).await.is_ok() };
             let again = tokio::select! {
@@ -241,10 +251,8 @@ impl Driver {
 
     /// A database that has ended by itself is no longer acting.
     async fn notice_end(&mut self, process: Process) {
-        if let Process::Ended(exit) = process
-            && self.acting != Acting::Not
-        {
-            tracing::warn!(?exit, "the database has ended by itself");
+        if !matches!(process, Process::Running(_)) && self.acting != Acting::Not {
+            tracing::warn!(?process, "the database has ended by itself, or was not started");
             self.ended().await;
         }
     }
@@ -260,7 +268,7 @@ impl Driver {
             Step::Rewind(of) => self.rewind(of).await?,
             Step::StartPrimary(epoch, commits) => {
                 tracing::info!(epoch, "starting as primary");
-                self.set_led(Some(*epoch))?;
+                self.set_led(Some(*epoch)).await?;
                 self.engine.set_synchronous(&synchronous(commits)).await?;
                 // Said before it is so: what may take writes counts as taking them.
                 self.acting = Acting::Primary(commits.clone());
@@ -270,16 +278,19 @@ impl Driver {
             Step::StartReplica(of) => {
                 tracing::info!(?of, "starting as a replica");
                 if of.is_some() {
-                    self.set_led(None)?;
+                    self.set_led(None).await?;
                 }
                 let upstream = of.as_ref().map(|of| self.upstream(&of.name));
+                // A server for which commits wait for nobody at first comes to wait only some time after it
+                // was told to.
+                self.engine.set_synchronous(&synchronous(&Quorum::fence())).await?;
                 self.engine.start(&Role::Replica(upstream)).await?;
                 self.acting = Acting::Replica(of.clone());
                 self.heard = Instant::now();
             }
             Step::Promote(epoch, commits) => {
                 tracing::info!(epoch, "becoming primary");
-                self.set_led(Some(*epoch))?;
+                self.set_led(Some(*epoch)).await?;
                 self.acting = Acting::Primary(commits.clone());
                 self.keep_fence(commits);
                 self.engine.promote(&synchronous(commits), PROMOTE).await?;
@@ -336,8 +347,8 @@ impl Driver {
         }
     }
 
-    fn set_led(&mut self, epoch: Option<u64>) -> Result<(), Error> {
-        self.engine.set_led(epoch)?;
+    async fn set_led(&mut self, epoch: Option<u64>) -> Result<(), Error> {
+        self.engine.set_led(epoch).await?;
         self.led = epoch;
         Ok(())
     }
@@ -359,7 +370,7 @@ impl Driver {
         tracing::info!(?of, "following another, or nobody");
         let upstream = of.map(|of| self.upstream(&of.name));
         if of.is_some() {
-            self.set_led(None)?;
+            self.set_led(None).await?;
         }
         self.engine.follow(upstream.as_ref()).await?;
         self.acting = Acting::Replica(of.cloned());
@@ -407,15 +418,18 @@ impl Driver {
         let rewound = self.engine.rewind_from(&upstream).await;
         self.remedy = match &rewound {
             Ok(()) => Remedy::None,
+            // What was not touched yet can be tried again: the leader may have gone.
+            Err(_) if self.rewinds < REWINDS => self.remedy,
             Err(error) => {
                 tracing::warn!(%error, "it can't be taken back, so the leader is copied");
                 Remedy::Clone
             }
         };
+        self.rewinds = if rewound.is_ok() { 0 } else { self.rewinds + 1 };
         if rewound.is_ok() {
-            self.set_led(None)?;
+            self.set_led(None).await?;
         }
-        Ok(())
+        rewound
     }
 
     fn upstream(&self, of: &str) -> Upstream {
@@ -450,18 +464,26 @@ impl Driver {
         let alive = primary && self.engine.heartbeat(PATIENCE).await.is_ok();
         self.tell(status.clone(), alive.then(Instant::now));
         self.consider_remedy(status.as_ref()).await;
+        if status.as_ref().is_some_and(|status| status.slots.iter().any(is_lost)) {
+            self.kept = None;
+        }
         let upkeep = async {
-            if primary {
-                self.keep().await?;
+            if status.is_some() {
+                self.settle().await?;
             }
-            if status.is_some() { self.settle().await } else { Ok(()) }
+            if primary { self.keep().await } else { Ok(()) }
         };
         let trouble = match tokio::time::timeout(UPKEEP, upkeep).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => (reason(&error), error.to_string()),
-            Err(_) => ("DatabaseFailed".to_owned(), "the database does not answer in time".to_owned()),
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some((reason(&error), error.to_string())),
+            Err(_) => Some(("DatabaseFailed".to_owned(), "the database does not answer in time".to_owned())),
         };
-        self.facts.send_modify(|facts| facts.trouble = Some(trouble));
+        if trouble.is_some() {
+            self.facts.send_modify(|facts| facts.trouble = trouble);
+        }
+        if status.is_some() {
+            self.restart_if_asked().await;
+        }
     }
 
     /// What leadership is to know.
@@ -480,9 +502,11 @@ impl Driver {
                     Acting::Replica(of) => {
                         let running = if status.is_some() { Running::Replica } else { Running::Unsettled };
                         let nothing = status.as_ref().is_some_and(|status| !status.receiving);
+                        let at_end = status.as_ref().is_some_and(|status| status.at_end);
                         let receiving = match of {
                             _ if streams => Receiving::Streaming,
-                            None if nothing => Receiving::Cut,
+                            // Before it has come to the end of its own log, it does not know how far it is.
+                            None if nothing && at_end => Receiving::Cut,
                             _ => Receiving::Waiting,
                         };
                         (running, Quorum::default(), receiving)
@@ -548,7 +572,7 @@ impl Driver {
         if self.kept.as_ref() == Some(&keep) {
             return Ok(());
         }
-        let Credentials { superuser, replication: _, app } = &wanted.credentials;
+        let Credentials { superuser, app, .. } = &wanted.credentials;
         self.engine.ensure_replication().await?;
         let others = (0..wanted.instance.replicas).map(|ordinal| format!("{}-{ordinal}", self.here.database));
         let slots: BTreeSet<String> =
@@ -560,29 +584,42 @@ impl Driver {
         Ok(())
     }
 
-    /// Settings that have changed, and a restart that was asked for.
+    /// Settings that have changed.
     async fn settle(&mut self) -> Result<(), Error> {
         let wanted = self.wanted.borrow().clone();
-        let (in_force, restarted) = {
-            let facts = self.facts.borrow();
-            (facts.fingerprint.clone(), facts.restarted.clone())
-        };
-        if in_force.as_deref() != Some(&wanted.fingerprint) {
+        // Settings come through the API server, passwords and certificates by way of the kubelet, a while later.
+        let wants = (wanted.fingerprint.clone(), wanted.credentials.clone());
+        if self.applied.as_ref() != Some(&wants) {
             self.engine.apply(&wanted.engine).await?;
+            self.applied = Some(wants);
             self.facts.send_modify(|facts| facts.fingerprint = Some(wanted.fingerprint.clone()));
         }
         if self.engine.is_floored() && self.floor.is_none_or(|last| last.elapsed() > FLOOR) {
             self.floor = Some(Instant::now());
             self.engine.refresh().await?;
         }
-        if restarted != wanted.restart {
-            tracing::info!("restarting the database, as asked");
-            self.engine.stop(Stop::Fast, FINISH).await?;
-            self.ended().await;
-            self.facts.send_modify(|facts| facts.restarted = wanted.restart.clone());
-        }
         Ok(())
     }
+
+    async fn restart_if_asked(&mut self) {
+        let asked = self.wanted.borrow().restart.clone();
+        if self.facts.borrow().restarted == asked {
+            return;
+        }
+        tracing::info!("restarting the database, as asked");
+        // Most of the work of ending is done while it still serves.
+        let _ = self.engine.checkpoint(CHECKPOINT).await;
+        self.facts.send_modify(|facts| facts.restarted = asked);
+        if let Err(error) = self.engine.stop(Stop::Fast, FINISH).await {
+            tracing::error!(%error, "the database could not be ended");
+        }
+        self.ended().await;
+    }
+}
+
+/// Whether a slot of Keelson's own has lost what it kept.
+fn is_lost(slot: &Slot) -> bool {
+    slot.physical && !slot.active && slot.name.starts_with(SLOT_PREFIX) && slot.wal.as_deref() == Some("lost")
 }
 
 fn reason(error: &Error) -> String {

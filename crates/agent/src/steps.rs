@@ -106,7 +106,9 @@ pub fn next(target: &Target, data: &Data, acting: &Acting, led: bool, remedy: Re
             )),
             Data::Present(_) if remedy == Remedy::Clone => Step::Clone(of.clone()),
             // What led and ended badly has, most likely, something that nobody else has.
-            Data::Present(offline) if remedy == Remedy::Rewind || led && !offline.clean => {
+            Data::Present(offline)
+                if remedy == Remedy::Rewind || led && !offline.clean && !offline.replica =>
+            {
                 Step::Rewind(of.clone())
             }
             Data::Present(_) => Step::StartReplica(Some(Leader { name: of.clone(), epoch: *epoch })),

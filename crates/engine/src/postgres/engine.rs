@@ -64,7 +64,7 @@ impl Engine for Postgres {
         };
         let replica = matches!(role, Role::Replica(_));
         self.wanted_mut().upstream = upstream;
-        self.write_files(self.floor(replica).await?.as_ref())?;
+        self.write_files(self.floor(replica).await?.as_ref()).await?;
         folders::prepare(&self.programs.layout, self.programs.major, replica)?;
         let layout = &self.programs.layout;
         let mut command = self.programs.command("postgres")?;

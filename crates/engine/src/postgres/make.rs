@@ -95,7 +95,7 @@ impl Postgres {
             return Err(Error::Data { doing: DOING, why: "there is no database to rewind".into() });
         }
         let (_, floor) = self.read_control(layout.data()).await?;
-        self.write_files(Some(&floor))?;
+        self.write_files(Some(&floor)).await?;
         // pg_rewind starts the server for itself to recover from a crash, which is no standby's business.
         folders::prepare(layout, self.programs.major, false)?;
         folders::set_mark(layout)?;

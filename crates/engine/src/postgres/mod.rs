@@ -54,6 +54,8 @@ use crate::engine::{Process, Synchronous, Upstream};
 use crate::error::{Error, Result, within};
 use crate::layout::Layout;
 
+/// What a server says that lets nobody in yet.
+const STARTING: &str = "57P03";
 /// How long a call that changes something waits for the server to say that it has taken it.
 const TAKEN: Duration = Duration::from_secs(5);
 
@@ -186,8 +188,8 @@ impl Postgres {
     }
 
     /// Writes down that this data takes writes in an epoch; or, for none, that it follows another.
-    pub fn set_led(&self, epoch: Option<u64>) -> Result<()> {
-        folders::set_led(&self.programs.layout, epoch)
+    pub async fn set_led(&self, epoch: Option<u64>) -> Result<()> {
+        self.blocking(move |layout| folders::set_led(layout, epoch)).await
     }
 
     /// Whether PostgreSQL has ended because its disk had failed it.
@@ -201,8 +203,12 @@ impl Postgres {
         let pid = self.running(DOING)?;
         let before = within(TAKEN, DOING, self.loaded()).await;
         let _ = kill(pid, Signal::SIGHUP);
-        // One that lets nobody in yet (it recovers) has nobody who could see the old values.
-        let Ok(before) = before else { return Ok(()) };
+        let before = match before {
+            Ok(before) => before,
+            // One that lets nobody in yet (it recovers) has nobody who could see the old values.
+            Err(Error::Sql { code: Some(code), .. }) if code == STARTING => return Ok(()),
+            Err(error) => return Err(error),
+        };
         within(TAKEN, DOING, async {
             // A new connection is forked from the postmaster, and so has what that has read.
             while self.loaded().await? == before {
@@ -256,14 +262,17 @@ impl Postgres {
         })
     }
 
-    fn write_files(&self, floor: Option<&Floor>) -> Result<()> {
+    async fn write_files(&self, floor: Option<&Floor>) -> Result<()> {
         let files = self.files(&self.wanted(), floor);
-        let at = |name| self.programs.layout.config_file(name);
-        write(&at(conninfo::PASSFILE), files.passfile.reveal())?;
-        write(&at("pg_hba.conf"), &files.hba)?;
-        write(&at("pg_ident.conf"), &files.ident)?;
         self.wanted_mut().floored = files.floored;
-        write(&at("postgresql.conf"), &files.conf)
+        self.blocking(move |layout| {
+            let at = |name| layout.config_file(name);
+            write(&at(conninfo::PASSFILE), files.passfile.reveal())?;
+            write(&at("pg_hba.conf"), &files.hba)?;
+            write(&at("pg_ident.conf"), &files.ident)?;
+            write(&at("postgresql.conf"), &files.conf)
+        })
+        .await
     }
 
     fn write_passfile(&self) -> Result<()> {
@@ -282,12 +291,15 @@ impl Postgres {
     /// The files follow from what is wanted now, and the running server takes them.
     async fn rewrite(&self) -> Result<()> {
         let replica = self.programs.layout.data().join("standby.signal").exists();
-        self.write_files(self.floor(replica).await?.as_ref())?;
+        self.write_files(self.floor(replica).await?.as_ref()).await?;
         self.reload().await
     }
 
-    /// Work on folders that may take a while.
-    async fn blocking<T: Send + 'static>(&self, work: fn(&Layout) -> Result<T>) -> Result<T> {
+    /// Work on files that may take a while: for ever, where a disk hangs. Whoever waits for it can stop waiting.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Layout) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let layout = self.programs.layout.clone();
         let done = tokio::task::spawn_blocking(move || work(&layout)).await;
         done.unwrap_or_else(|error| Err(Error::Data { doing: "changing folders", why: error.to_string() }))

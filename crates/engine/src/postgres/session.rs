@@ -21,7 +21,7 @@ pub(crate) struct Local {
 /// (some set passwords), and none may hang on what somebody set as a default for everybody.
 const OPTIONS: &str = "-c log_statement=none -c log_min_duration_statement=-1 -c log_min_error_statement=panic \
      -c log_duration=off -c pg_stat_statements.track=none -c default_transaction_read_only=off \
-     -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c search_path=pg_catalog \
+     -c statement_timeout=0 -c lock_timeout=2s -c idle_in_transaction_session_timeout=0 -c search_path=pg_catalog \
      -c synchronous_commit=local -c client_min_messages=warning";
 
 impl Local {

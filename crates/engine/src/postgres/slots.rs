@@ -31,11 +31,17 @@ fn changes(there: &BTreeSet<String>, wanted: &BTreeSet<String>) -> (Vec<String>,
 }
 
 impl Postgres {
-    /// Makes the slots of these names, and drops others of Keelson's own. On a replica as well: there they
-    /// keep the log for when it is promoted, if they are moved along ([`Postgres::advance_slot`]). A slot
-    /// that is in use is left for the next time.
+    /// Makes the slots of these names, and drops others of Keelson's own. One that has lost what it kept is
+    /// made anew: nobody could use it. On a replica as well: there they keep the log for when it is promoted,
+    /// if they are moved along ([`Postgres::advance_slot`]). A slot that is in use is left for the next time.
     pub async fn ensure_slots(&self, names: &BTreeSet<String>) -> Result<()> {
         let client = self.local().connect(SUPERUSER).await?;
+        let lost = format!(
+            "SELECT count(pg_drop_replication_slot(slot_name)) FROM pg_replication_slots WHERE slot_type = 'physical' \
+             AND NOT temporary AND NOT active AND wal_status = 'lost' AND starts_with(slot_name, {})",
+            literal(PREFIX)
+        );
+        value(&client, "dropping slots that have lost their log", &lost).await?;
         let query = "SELECT coalesce(json_agg(slot_name), '[]') FROM pg_replication_slots \
                      WHERE slot_type = 'physical' AND NOT temporary";
         let there = value(&client, "listing slots", query).await?;

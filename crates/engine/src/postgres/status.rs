@@ -39,6 +39,9 @@ pub struct Status {
     pub receiver: Option<Receiver>,
     /// Whether a process is there that receives, or is about to.
     pub receiving: bool,
+    /// Replica: whether it has come to the end of the log on its own disk. Before that, how far it has replayed
+    /// says nothing of how much it has.
+    pub at_end: bool,
     /// Its slots.
     pub slots: Vec<Slot>,
 }
@@ -137,6 +140,8 @@ pub(crate) const QUERY: &str = "SELECT json_build_object(
         'latestEnd', latest_end_lsn, 'silent', extract(epoch FROM clock_timestamp() - last_msg_receipt_time))
         FROM pg_stat_wal_receiver),
     'receiving', EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'walreceiver'),
+    'atEnd', r.recovering AND (pg_last_wal_receive_lsn() IS NOT NULL OR EXISTS (SELECT FROM pg_stat_activity
+        WHERE backend_type = 'startup' AND wait_event IN ('RecoveryRetrieveRetryInterval', 'RecoveryWalStream'))),
     'slots', (SELECT coalesce(json_agg(json_build_object(
         'name', slot_name, 'physical', slot_type = 'physical', 'active', active, 'restart', restart_lsn, 'wal', wal_status)
         ORDER BY slot_name), '[]') FROM pg_replication_slots WHERE NOT temporary)
@@ -152,7 +157,7 @@ mod tests {
             r#"{"inRecovery":true,"version":"17.5","system":"7708743195076456464","timeline":3,"written":null,
             "flushed":null,"received":"0/5000000","replayed":"0/4FFFFF0","replayedAge":1.25,"paused":false,
             "pendingRestart":["max_connections"],"lowering":false,"standbys":[],"receiver":{"status":"streaming","host":"orders-0",
-            "port":5432,"slot":"keelson_orders_1","timeline":3,"latestEnd":"0/5000000","silent":0.1},"receiving":true,"slots":[]}"#,
+            "port":5432,"slot":"keelson_orders_1","timeline":3,"latestEnd":"0/5000000","silent":0.1},"receiving":true,"atEnd":true,"slots":[]}"#,
         )
         .unwrap();
         assert_eq!(status.position(), "0/5000000".parse().unwrap());
