@@ -46,10 +46,21 @@ lint: tools ## Check format, lints and documentation
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --quiet
 
 .PHONY: bench
-bench: tools ## Measure the kit beside Go's controller-runtime (OBJECTS=n, RUNS=n), into bench/kit.md
+bench: $(if $(ONLY),bench-$(ONLY),bench-kit bench-databases) ## Measure everything into bench/ (ONLY=kit or databases, OBJECTS=n, RUNS=n)
+
+# What both take.
+BENCH_OPTIONS = $(if $(OBJECTS),--objects $(OBJECTS)) $(if $(RUNS),--runs $(RUNS)) $(if $(PARTS),--only $(PARTS))
+
+.PHONY: bench-kit
+bench-kit: tools
 	cargo build --locked --release --package keelson-kit --example greeting
-	cargo run --locked --release --package keelson-bench -- kit \
-		$(if $(OBJECTS),--objects $(OBJECTS)) $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY))
+	cargo run --locked --release --package keelson-bench -- kit $(BENCH_OPTIONS)
+
+# Only what is measured is optimised: the other program waits most of the time.
+.PHONY: bench-databases
+bench-databases: program
+	cargo build --locked --package testbed --package keelson-bench
+	trap '$(TESTBED) down' EXIT; $(BUILT)/debug/bench databases --keelson $(BUILT)/release/keelson $(BENCH_OPTIONS)
 
 .PHONY: generate
 generate: tools ## Write what is generated from the types: definitions, admission rules, roles, chart, field reference

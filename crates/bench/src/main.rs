@@ -1,8 +1,13 @@
 //! The command `bench`: measures Keelson beside its peers, in one run and on one machine, so that what
 //! counts is the ratio.
 
+mod audit;
+mod databases;
 mod error;
 mod kit;
+mod machine;
+mod process;
+mod table;
 
 use std::process::ExitCode;
 
@@ -20,12 +25,17 @@ struct Arguments {
 enum Commands {
     /// The kit's example operator beside the same on Go's controller-runtime
     Kit(kit::Options),
+    /// What databases and the operator cost, beside what was measured of CloudNativePG
+    Databases(databases::Options),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Commands::Kit(options) = Arguments::parse().command;
-    match kit::run(options).await {
+    let done = match Arguments::parse().command {
+        Commands::Kit(options) => kit::run(options).await,
+        Commands::Databases(options) => databases::run(options).await,
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

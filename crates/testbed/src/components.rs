@@ -106,7 +106,7 @@ impl ControlPlane<'_> {
         )
     }
 
-    fn controller_manager(&self, kubeconfig: &Path) -> Component {
+    pub(crate) fn controller_manager(&self, kubeconfig: &Path) -> Component {
         let pki = self.pki;
         self.kubernetes(
             "kube-controller-manager",

@@ -47,7 +47,9 @@ pub struct ControlPlane {
     folder: PathBuf,
     pki: Pki,
     api_server: Component,
+    controllers: Component,
     running: Option<Child>,
+    running_controllers: Option<Child>,
     etcd: Child,
     watchdog: Child,
     lifeline: Option<ChildStdin>,
@@ -120,6 +122,9 @@ impl ControlPlane {
         let mut api_server = plane.api_server();
         api_server.argv.extend(more(&pki, &folder)?);
         let running = Some(launch(&api_server, &folder, group)?);
+        let mut controllers = plane.controller_manager(&folder.join("kubeconfig"));
+        // Nobody asks it anything, and others of its kind run on this machine.
+        controllers.argv.push("--secure-port=0".into());
         let client = connect(&folder.join("kubeconfig")).await?;
         let plane = ControlPlane {
             client,
@@ -127,7 +132,9 @@ impl ControlPlane {
             folder,
             pki,
             api_server,
+            controllers,
             running,
+            running_controllers: None,
             etcd,
             watchdog,
             lifeline,
@@ -158,6 +165,16 @@ impl ControlPlane {
     /// For programs that want a file.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
+    }
+
+    /// Starts Kubernetes's own controllers: those of StatefulSets, for one. `flags` are further ones of
+    /// `kube-controller-manager`. They end with the control plane.
+    pub fn start_controllers(&mut self, flags: &[&str]) -> Result<()> {
+        let mut controllers = self.controllers.clone();
+        controllers.argv.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let group = i32::try_from(self.etcd.id()).unwrap_or_default();
+        self.running_controllers = Some(launch(&controllers, &self.folder, group)?);
+        Ok(())
     }
 
     /// Makes the API server stand still: connections stay open, and nothing is said on them.
@@ -223,7 +240,10 @@ impl Drop for ControlPlane {
     fn drop(&mut self) {
         drop(self.lifeline.take());
         let _ = self.watchdog.wait();
-        for child in [Some(&mut self.etcd), self.running.as_mut()].into_iter().flatten() {
+        for child in [Some(&mut self.etcd), self.running.as_mut(), self.running_controllers.as_mut()]
+            .into_iter()
+            .flatten()
+        {
             // Dead already, unless the watchdog failed: then a wait alone would be for ever.
             let _ = child.kill();
             let _ = child.wait();

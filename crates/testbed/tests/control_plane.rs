@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::json;
-use testbed::{ControlPlane, Look, until_blocking};
+use testbed::{ControlPlane, Look, until, until_blocking};
 use tokio::sync::Mutex;
 
 const SECONDS: Duration = Duration::from_secs(1);
@@ -78,6 +79,37 @@ async fn the_api_server_can_stand_still_or_go_away_and_keeps_what_it_was_told() 
     plane.start_again().await.unwrap();
     Api::<ConfigMap>::default_namespaced(plane.client()).get("before").await.unwrap();
     write(&plane, "after-the-stop").await.unwrap();
+}
+
+#[tokio::test]
+async fn with_controllers_a_stateful_set_gets_its_pod_and_they_go_with_the_rest() {
+    let _turn = SERIAL.lock().await;
+    let mut plane = ControlPlane::start().await.unwrap();
+    plane.start_controllers(&["--concurrent-statefulset-syncs=1"]).unwrap();
+    let labels = json!({ "app": "web" });
+    let set = json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "serviceName": "web", "replicas": 1, "selector": { "matchLabels": labels },
+            "template": {
+                "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "web", "image": "web" }] },
+            },
+        },
+    });
+    let set: StatefulSet = serde_json::from_value(set).unwrap();
+    Api::default_namespaced(plane.client()).create(&PostParams::default(), &set).await.unwrap();
+    let pods: Api<Pod> = Api::default_namespaced(plane.client());
+    until("the pod to be made", 60 * SECONDS, || async {
+        match pods.get_opt("web-0").await.unwrap() {
+            Some(_) => Look::There(()),
+            None => Look::NotYet("none".into()),
+        }
+    })
+    .await
+    .unwrap();
+    let folder = folder_of(&plane);
+    drop(plane);
+    assert_eq!(processes_of(&folder), [""; 0]);
 }
 
 #[tokio::test]

@@ -12,10 +12,10 @@ use serde::Serialize;
 use testbed::{Audited, ControlPlane};
 use tokio::time::{Instant, sleep};
 
-use super::audit::{Log, Request, Tally, tally};
 use super::greetings;
-use super::process::Process;
+use crate::audit::{Log, Request, Tally, count, seconds, tally};
 use crate::error::{Error, Result};
+use crate::process::Process;
 
 /// Who the contestants are to the API server.
 const USER: &str = "contestant";
@@ -234,14 +234,7 @@ impl Arena<'_> {
         let last = loop {
             process.alive()?;
             self.log.read()?;
-            let last = self
-                .log
-                .since(from)
-                .iter()
-                .filter(|request| !request.is_lease())
-                .map(|request| request.at)
-                .max();
-            let last = last.unwrap_or(done).max(done);
+            let last = self.log.last_since(from).unwrap_or(done).max(done);
             if seconds(last, Timestamp::now()) > REST.as_secs_f64() {
                 break last;
             }
@@ -280,14 +273,6 @@ impl Arena<'_> {
             by_verb: tally(requests),
         })
     }
-}
-
-fn count(requests: &[Request], which: impl Fn(&Request) -> bool) -> u64 {
-    requests.iter().filter(|request| which(request)).count() as u64
-}
-
-fn seconds(from: Timestamp, to: Timestamp) -> f64 {
-    to.duration_since(from).as_secs_f64()
 }
 
 /// The first successful write to each object of a kind, and when the last of those firsts was.

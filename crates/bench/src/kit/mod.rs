@@ -1,20 +1,18 @@
 //! The kit's example operator beside the same on Go's controller-runtime.
 //!
 //! Each contestant gets a control plane of its own, with all Greetings there before it starts. What it
-//! asks is read from the API server's own log ([`audit`]), what it uses from the kernel ([`process`]).
-//! [`measure`] is the course of it, [`report`] what is made of the numbers.
+//! asks is read from the API server's own log ([`crate::audit`]), what it uses from the kernel
+//! ([`crate::process`]). [`measure`] is the course of it, [`report`] what is made of the numbers.
 
-mod audit;
 mod greetings;
-mod machine;
 mod measure;
-mod process;
 mod report;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{During, Error, Result};
+use crate::machine;
 use measure::Contestant;
 use report::{Report, Run};
 
@@ -62,7 +60,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         }
     }
     let titles = contestants.iter().map(|one| (one.key.to_owned(), one.title.to_owned())).collect();
-    let report = Report { machine: machine::describe()?, objects: options.objects, titles, runs };
+    let report = Report { machine: machine::describe(versions()?)?, objects: options.objects, titles, runs };
     let text = report.markdown();
     println!("{text}");
     write(&options.into.join("kit.md"), &text)?;
@@ -94,6 +92,16 @@ fn contestants(example: &Path) -> Result<Vec<Contestant>> {
             program: go,
             arguments: with(&["--metadata"]),
         },
+    ])
+}
+
+/// What the contestants stand on, beside what every report names.
+fn versions() -> Result<machine::Versions> {
+    let go_mod = machine::read(&machine::checkout().join("bench/go-greeting/go.mod"))?;
+    Ok(vec![
+        ("go", machine::printed("go", &["env", "GOVERSION"])),
+        ("controller-runtime", machine::required(&go_mod, "sigs.k8s.io/controller-runtime")),
+        ("client-go", machine::required(&go_mod, "k8s.io/client-go")),
     ])
 }
 

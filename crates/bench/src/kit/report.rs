@@ -1,14 +1,14 @@
 //! What is made of the numbers: medians, ratios, and whether the bounds hold.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::audit::Tally;
-use super::machine::Machine;
 use super::measure::Measures;
+use crate::audit::Tally;
 use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::table::{conditions, heading, line, median, number, put};
 
 /// The one that is measured beside the others.
 const OURS: &str = "kit";
@@ -117,23 +117,15 @@ impl Report {
         text.push_str(
             "Written by `make bench`; [README.md](README.md) says what is measured and how to read it.\n\n",
         );
-        self.conditions(&mut text);
+        let runs = self.runs.len() / self.titles.len().max(1);
+        let what = format!("{} Greetings, medians of {runs} runs", self.objects);
+        conditions(&mut text, &self.machine, &what);
         self.table(&mut text);
         self.verdict(&mut text);
         self.requests(&mut text, "Requests of a fresh start", |measures| &measures.fresh.by_verb);
         self.requests(&mut text, "Requests of 30 s of quiet", |measures| &measures.quiet.by_verb);
         self.requests(&mut text, "Requests of a restart", |measures| &measures.restart.by_verb);
         text
-    }
-
-    fn conditions(&self, text: &mut String) {
-        let Machine { date, cores, memory_gib, processor, load, versions } = &self.machine;
-        let runs = self.runs.len() / self.titles.len().max(1);
-        let versions: Vec<String> =
-            versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
-        put(text, format_args!("- {date}, {} Greetings, medians of {runs} runs\n", self.objects));
-        put(text, format_args!("- {cores} cores ({processor}), {memory_gib} GiB, load at the end {load}\n"));
-        put(text, format_args!("- {}\n\n", versions.join(", ")));
     }
 
     fn table(&self, text: &mut String) {
@@ -193,36 +185,6 @@ impl Report {
     }
 }
 
-fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
-    // Writing to a string can't fail.
-    let _ = text.write_fmt(what);
-}
-
-fn heading(text: &mut String, first: &str, others: impl Iterator<Item = String>) {
-    let others: Vec<String> = others.collect();
-    line(text, first, others.iter().cloned());
-    put(text, format_args!("|---|{}\n", "---:|".repeat(others.len())));
-}
-
-fn line(text: &mut String, first: &str, others: impl Iterator<Item = String>) {
-    put(text, format_args!("| {first} | {} |\n", others.collect::<Vec<_>>().join(" | ")));
-}
-
-fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or("–".to_owned(), |value| format!("{value:.digits$}"))
-}
-
-/// The one in the middle; of an even number, the mean of the two.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        length if length % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::measure::{Phase, Quiet};
@@ -267,13 +229,6 @@ mod tests {
         let titles = [("kit", "kit"), ("go", "controller-runtime")];
         let titles = titles.map(|(key, title)| (key.to_owned(), title.to_owned())).into();
         Report { machine, objects: 10, titles, runs }
-    }
-
-    #[test]
-    fn the_median_is_not_moved_by_one_bad_run() {
-        assert_eq!(median(vec![900.0, 2.0, 1.0]), Some(2.0));
-        assert_eq!(median(vec![1.0, 2.0]), Some(1.5));
-        assert_eq!(median(vec![]), None);
     }
 
     #[test]

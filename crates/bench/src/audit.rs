@@ -1,8 +1,8 @@
-//! What a contestant asks of the API server, as the API server itself writes it down.
+//! What a program asks of the API server, as the API server itself writes it down.
 //!
-//! Each contestant is a user of its own, and only that user's requests are in the log. So the harness
+//! Each is a user of its own, and only that user's requests are in the log. So the harness
 //! can look on as it likes without being counted, and needs to ask the API server nothing to see how far
-//! a contestant has come.
+//! it has come.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -117,7 +117,7 @@ impl Parser {
     }
 }
 
-/// The log of one contestant, read as it grows.
+/// The log of one user, read as it grows.
 #[derive(Debug)]
 pub(super) struct Log {
     path: PathBuf,
@@ -153,10 +153,25 @@ impl Log {
         self.requests.len()
     }
 
+    /// When the last was answered of those that were read after the first `from`, but for the Lease.
+    pub(super) fn last_since(&self, from: usize) -> Option<Timestamp> {
+        self.since(from).iter().filter(|request| !request.is_lease()).map(|request| request.at).max()
+    }
+
     /// Those that were read after the first `from`.
     pub(super) fn since(&self, from: usize) -> &[Request] {
         &self.requests[from.min(self.requests.len())..]
     }
+}
+
+/// How many there are of a sort.
+pub(super) fn count(requests: &[Request], which: impl Fn(&Request) -> bool) -> u64 {
+    requests.iter().filter(|request| which(request)).count() as u64
+}
+
+/// From one moment to another.
+pub(super) fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+    to.duration_since(from).as_secs_f64()
 }
 
 /// How many of which: `verb resource` to a number, with `(code)` where it was refused.

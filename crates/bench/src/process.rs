@@ -1,4 +1,4 @@
-//! A contestant as a process: started, looked at from outside, ended.
+//! What is measured, as a process: started, looked at from outside, ended.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::Serialize;
 use testbed::{Look, until};
 
 use crate::error::{During, Error, Result};
@@ -25,7 +26,7 @@ pub(super) struct Process {
 }
 
 /// What it holds of the machine's memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Memory {
     /// The most so far.
     pub(super) peak_mib: f64,
@@ -57,19 +58,18 @@ impl Process {
         Ok(Process { child, who: who.to_owned(), log, started })
     }
 
-    fn file(&self, name: &str) -> Result<String> {
-        let path = Path::new("/proc").join(self.child.id().to_string()).join(name);
-        fs::read_to_string(&path).during("reading", &path)
+    /// Its number.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(super) fn memory(&self) -> Result<Memory> {
-        let text = self.file("status")?;
-        memory(&text).ok_or_else(|| unreadable(&self.who, text))
+        memory_of(self.id())
     }
 
     /// Processor time used so far, in seconds.
     pub(super) fn cpu(&self) -> Result<f64> {
-        let text = self.file("stat")?;
+        let text = file(self.id(), "stat")?;
         cpu(&text).ok_or_else(|| unreadable(&self.who, text))
     }
 
@@ -110,6 +110,17 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn file(process: u32, name: &str) -> Result<String> {
+    let path = Path::new("/proc").join(process.to_string()).join(name);
+    fs::read_to_string(&path).during("reading", &path)
+}
+
+/// What any process of this machine holds of its memory.
+pub(super) fn memory_of(process: u32) -> Result<Memory> {
+    let text = file(process, "status")?;
+    memory(&text).ok_or_else(|| unreadable(&format!("process {process}"), text))
 }
 
 fn unreadable(who: &str, text: String) -> Error {
