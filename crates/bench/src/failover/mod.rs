@@ -26,7 +26,7 @@ use testbed::Cluster;
 use crate::error::{During, Error, Result};
 use crate::machine;
 use case::Case;
-use report::{Report, runs_of};
+use report::{Measured, Report, read_back};
 use run::Run;
 use site::Site;
 use system::System;
@@ -71,7 +71,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         return Err(Error::NotBuilt(options.keelson));
     }
     let mut book = Book::open(&options.into)?;
-    book.runs
+    book.measured
+        .runs
         .retain(|run| options.resume || !(options.wants_system(run.system) && options.wants_case(run.case)));
     let cluster = Cluster::from_env().await?;
     // A fault that was left by one who was interrupted would be in the way.
@@ -105,6 +106,7 @@ async fn measure(cluster: &Cluster, system: System, options: &Options, book: &mu
             eprint!("{}, {}, run {} of {}: ", system.title(), case.title(), number + 1, options.runs);
             let run = run::run(&site, system, case, number).await.inspect_err(|_| eprintln!("failed"))?;
             eprintln!("{run}");
+            book.measured.patroni = book.measured.patroni.take().or_else(|| system.patroni_version(&site));
             book.add(run)?;
         }
     }
@@ -114,22 +116,22 @@ async fn measure(cluster: &Cluster, system: System, options: &Options, book: &mu
 /// The report as it grows.
 struct Book {
     folder: PathBuf,
-    runs: Vec<Run>,
+    measured: Measured,
 }
 
 impl Book {
     fn open(folder: &Path) -> Result<Book> {
         let path = folder.join("failover.json");
-        let runs = if path.exists() { runs_of(&machine::read(&path)?)? } else { Vec::new() };
-        Ok(Book { folder: folder.to_owned(), runs })
+        let measured = if path.exists() { read_back(&machine::read(&path)?)? } else { Measured::default() };
+        Ok(Book { folder: folder.to_owned(), measured })
     }
 
     fn count(&self, system: System, case: Case) -> usize {
-        self.runs.iter().filter(|run| run.system == system && run.case == case).count()
+        self.measured.runs.iter().filter(|run| run.system == system && run.case == case).count()
     }
 
     fn add(&mut self, run: Run) -> Result<()> {
-        self.runs.push(run);
+        self.measured.runs.push(run);
         let report = self.report()?;
         for (name, text) in [("failover.md", report.markdown()), ("failover.json", report.json()?)] {
             let path = self.folder.join(name);
@@ -139,6 +141,8 @@ impl Book {
     }
 
     fn report(&self) -> Result<Report> {
-        Ok(Report { machine: machine::describe(Vec::new())?, runs: self.runs.clone() })
+        let measured = self.measured.clone();
+        let versions = vec![("Patroni", measured.patroni.clone())];
+        Ok(Report { machine: machine::describe(versions)?, measured })
     }
 }

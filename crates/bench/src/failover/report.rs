@@ -13,19 +13,21 @@ use crate::table::{conditions, heading, line, median, put};
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) machine: Machine,
+    #[serde(flatten)]
+    pub(super) measured: Measured,
+}
+
+/// What outlives one start of the program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Measured {
+    /// The version of Patroni, once it has been seen.
+    pub(super) patroni: Option<String>,
     pub(super) runs: Vec<Run>,
 }
 
-/// What is read back of a report.
-#[derive(Deserialize)]
-struct Earlier {
-    runs: Vec<Run>,
-}
-
-/// The runs of an earlier report.
-pub(super) fn runs_of(json: &str) -> Result<Vec<Run>> {
-    let earlier: Earlier = serde_json::from_str(json).map_err(unreadable)?;
-    Ok(earlier.runs)
+/// What an earlier report has.
+pub(super) fn read_back(json: &str) -> Result<Measured> {
+    serde_json::from_str(json).map_err(unreadable)
 }
 
 fn unreadable(error: serde_json::Error) -> Error {
@@ -34,7 +36,7 @@ fn unreadable(error: serde_json::Error) -> Error {
 
 impl Report {
     fn of(&self, system: System, case: Case) -> Vec<&Run> {
-        self.runs.iter().filter(|run| run.system == system && run.case == case).collect()
+        self.measured.runs.iter().filter(|run| run.system == system && run.case == case).collect()
     }
 
     fn worst(&self, system: System, case: Case) -> Option<f64> {
@@ -61,7 +63,7 @@ impl Report {
         text.push_str(
             "Written by `make bench`; [README.md](README.md) says what is measured and how to read it.\n\n",
         );
-        let runs = self.runs.len();
+        let runs = self.measured.runs.len();
         conditions(&mut text, &self.machine, &format!("{runs} runs, PostgreSQL 17, 3 instances on 3 nodes"));
         match self.missed() {
             missed if missed.is_empty() => text.push_str("All bounds hold.\n\n"),
@@ -147,9 +149,9 @@ mod tests {
             memory_gib: 8,
             processor: "some".into(),
             load: "1.00".into(),
-            versions: vec![("patroni".into(), "4".into())],
+            versions: vec![("kube".into(), "5".into())],
         };
-        Report { machine, runs }
+        Report { machine, measured: Measured { patroni: Some("4".into()), runs } }
     }
 
     #[test]
@@ -185,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn the_runs_of_a_report_are_read_back() {
+    fn what_was_measured_is_read_back() {
         let report = report(vec![run(System::Keelson, Case::PodDeletedByForce, 0.25)]);
-        assert_eq!(runs_of(&report.json().unwrap()).unwrap(), report.runs);
+        assert_eq!(read_back(&report.json().unwrap()).unwrap(), report.measured);
     }
 }

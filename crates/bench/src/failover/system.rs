@@ -90,6 +90,14 @@ impl System {
         }
     }
 
+    /// Of Patroni, from a database that runs.
+    pub(super) fn patroni_version(self, site: &Site<'_>) -> Option<String> {
+        match self {
+            System::Keelson => None,
+            System::Patroni | System::PatroniFast => patroni::version(site),
+        }
+    }
+
     /// Removes the database and its namespace.
     pub(super) async fn close(self, site: Site<'_>) -> Result<()> {
         if self == System::Keelson {
