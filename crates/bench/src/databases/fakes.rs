@@ -173,7 +173,7 @@ impl Players {
         for (pod, said) in self.ready.get_mut(key).into_iter().flatten() {
             if said.as_ref() != Some(settings) {
                 *said = Some(settings.clone());
-                asks.push((pod.clone(), Ask::Report(report(&key.1, pod, settings))));
+                asks.push((pod.clone(), Ask::Report(Box::new(report(&key.1, pod, settings)))));
             }
         }
         for (pod, ask) in asks {
@@ -209,7 +209,7 @@ enum Ask {
     /// Change a status.
     Status(Value),
     /// Write an agent's report onto its pod.
-    Report(Report),
+    Report(Box<Report>),
 }
 
 impl Ask {
