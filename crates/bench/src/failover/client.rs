@@ -92,7 +92,8 @@ fn pod(node: Node, address: &str) -> Value {
         "metadata": { "name": CLIENT },
         "spec": {
             "nodeName": node.name(),
-            "terminationGracePeriodSeconds": 0,
+            // With none, the pod would be gone before its program has ended.
+            "terminationGracePeriodSeconds": 1,
             "restartPolicy": "Never",
             "containers": [{
                 "name": CLIENT, "image": IMAGE, "imagePullPolicy": "Never", "args": ["write"],
