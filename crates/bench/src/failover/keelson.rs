@@ -12,12 +12,11 @@ use super::site::{NAME, Site, create as make};
 use crate::error::{Asking, Result};
 use crate::machine::checkout;
 
-const IMAGE: (&str, &str) = ("keelson", "failover");
 const HOME: &str = "keelson-system";
 
-/// With the chart as it is.
+/// With the chart as it is, and a tag of its own each time, so that what runs is what was built.
 pub(super) fn install(cluster: &Cluster, program: &Path) -> Result<()> {
-    let (repository, tag) = IMAGE;
+    let (repository, tag) = ("keelson", format!("failover-{}", std::process::id()));
     let scratch = cluster.testbed()?.root().join("image-failover");
     let image = Image::of_programs(&format!("{repository}:{tag}"), &[("/keelson", program)], &scratch)?;
     cluster.load_image(&image)?;
