@@ -2,7 +2,7 @@
 //! with the same client.
 //!
 //! [`case`] is what happens and [`strike`] lets it happen; [`system`] is who runs the database ([`keelson`],
-//! [`patroni`]) on a [`site`]; [`writer`] is the client's program and [`client`] its pod; [`run`] is one run,
+//! [`patroni`]) on a [`site`]; [`writer`] is the client's program and [`client`] its pod; [`mod@run`] is one run,
 //! [`history`] what the client saw of it, and [`report`] what is made of all.
 
 mod case;
