@@ -46,7 +46,7 @@ lint: tools ## Check format, lints and documentation
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --quiet
 
 .PHONY: bench
-bench: $(if $(ONLY),bench-$(ONLY),bench-kit bench-databases) ## Measure everything into bench/ (ONLY=kit or databases, OBJECTS=n, RUNS=n)
+bench: $(if $(ONLY),bench-$(ONLY),bench-kit bench-databases bench-failover) ## Measure everything into bench/ (ONLY=kit, databases or failover, OBJECTS=n, RUNS=n)
 
 # What both take.
 BENCH_OPTIONS = $(if $(OBJECTS),--objects $(OBJECTS)) $(if $(RUNS),--runs $(RUNS)) $(if $(PARTS),--only $(PARTS))
@@ -61,6 +61,12 @@ bench-kit: tools
 bench-databases: program
 	cargo build --locked --package testbed --package keelson-bench
 	trap '$(TESTBED) down' EXIT; $(BUILT)/debug/bench databases --keelson $(BUILT)/release/keelson $(BENCH_OPTIONS)
+
+.PHONY: bench-failover
+bench-failover: program
+	cargo build --locked --package testbed --package keelson-bench
+	trap '$(TESTBED) down' EXIT; $(BUILT)/debug/bench failover --keelson $(BUILT)/release/keelson \
+	    $(if $(RUNS),--runs $(RUNS)) $(if $(PARTS),--only $(PARTS)) $(if $(CASES),--cases $(CASES)) $(if $(RESUME),--resume)
 
 .PHONY: generate
 generate: tools ## Write what is generated from the types: definitions, admission rules, roles, chart, field reference

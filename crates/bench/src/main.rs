@@ -4,6 +4,7 @@
 mod audit;
 mod databases;
 mod error;
+mod failover;
 mod kit;
 mod machine;
 mod process;
@@ -27,6 +28,11 @@ enum Commands {
     Kit(kit::Options),
     /// What databases and the operator cost, beside what was measured of CloudNativePG
     Databases(databases::Options),
+    /// How long nobody can write when something happens to the leader, beside Patroni
+    Failover(failover::Options),
+    /// The client of `failover`, in its pod
+    #[command(hide = true)]
+    Write,
 }
 
 #[tokio::main]
@@ -34,6 +40,8 @@ async fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Commands::Kit(options) => kit::run(options).await,
         Commands::Databases(options) => databases::run(options).await,
+        Commands::Failover(options) => failover::run(options).await,
+        Commands::Write => failover::writer::run().await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

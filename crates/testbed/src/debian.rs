@@ -129,6 +129,23 @@ const RECIPES: [Recipe; 4] = [
     },
 ];
 
+/// Images that no node has from the start: [`Cluster::load_debian`](crate::Cluster::load_debian) brings them.
+const ON_DEMAND: [Recipe; 1] = [Recipe {
+    image: "patroni:17",
+    suite: "trixie",
+    packages: &["locales", "postgresql-17", "patroni"],
+    account: "postgres",
+    home: "/var/lib/postgresql",
+    folders: POSTGRES_FOLDERS,
+    locale: true,
+    env: &[
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/postgresql/17/bin",
+        "LANG=en_US.utf8",
+        "PG_MAJOR=17",
+    ],
+    cmd: &["patroni"],
+}];
+
 /// The account of the database in the official images.
 const ACCOUNT: u32 = 999;
 
@@ -143,10 +160,11 @@ pub(crate) fn make_images(cache: &Cache, progress: &Progress) -> Result<Vec<Path
 
 /// The archive of one of them.
 pub(crate) fn image_archive(cache: &Cache, progress: &Progress, image: &str) -> Result<PathBuf> {
-    match RECIPES.iter().find(|recipe| recipe.image == image) {
+    let all = RECIPES.iter().chain(&ON_DEMAND);
+    match all.clone().find(|recipe| recipe.image == image) {
         Some(recipe) => recipe.archive(cache, progress),
         None => {
-            let known: Vec<&str> = RECIPES.iter().map(|recipe| recipe.image).collect();
+            let known: Vec<&str> = all.map(|recipe| recipe.image).collect();
             Err(Error::Refused(format!("there is no image {image}: use one of {}", known.join(", "))))
         }
     }

@@ -15,6 +15,7 @@ use nix::sys::signal::Signal;
 
 use crate::client::{connect, connect_current};
 use crate::components::CONTAINERD_SOCKET;
+use crate::debian::image_archive;
 use crate::error::{Asking, During, Error, Result};
 use crate::fault::{self, Fault, Volume};
 use crate::gobuild::Programs;
@@ -205,7 +206,14 @@ impl Cluster {
         loaded
     }
 
-    /// The same for an image that is already an OCI archive.
+    /// Loads an image that is made from Debian's packages and that nodes do not have from the start, such as
+    /// `patroni:17`. It is made if it is not in the cache yet.
+    pub fn load_debian(&self, image: &str) -> Result<()> {
+        let cache = Cache::open()?;
+        self.load_archive(&image_archive(&cache, &Progress::new(&cache), image)?)
+    }
+
+    /// Loads an image that is already an OCI archive.
     pub fn load_archive(&self, archive: &Path) -> Result<()> {
         self.on_images(&["import", "--snapshotter", "overlayfs", &archive.display().to_string()])
     }

@@ -1,0 +1,67 @@
+//! Keelson as people install it, with a database that says no more than it must.
+
+use std::path::Path;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use keelson_api::v1::Database;
+use kube::api::DeleteParams;
+use serde_json::json;
+use testbed::{Cluster, Image};
+
+use super::site::{NAME, Site, create as make};
+use crate::error::{Asking, Result};
+use crate::machine::checkout;
+
+const HOME: &str = "keelson-system";
+
+/// With the chart as it is, and a tag of its own each time, so that what runs is what was built.
+pub(super) fn install(cluster: &Cluster, program: &Path) -> Result<()> {
+    let (repository, tag) = ("keelson", format!("failover-{}", std::process::id()));
+    let scratch = cluster.testbed()?.root().join("image-failover");
+    let image = Image::of_programs(&format!("{repository}:{tag}"), &[("/keelson", program)], &scratch)?;
+    cluster.load_image(&image)?;
+    let chart = checkout().join("charts/keelson").display().to_string();
+    let repository = format!("image.repository={repository}");
+    let tag = format!("image.tag={tag}");
+    let words = ["upgrade", "--install", "keelson", &chart, "--namespace", HOME, "--create-namespace"];
+    let values = ["--set", &repository, "--set-string", &tag, "--wait", "--timeout", "180s"];
+    cluster.helm(&[&words[..], &values[..]].concat())?;
+    Ok(())
+}
+
+/// PostgreSQL 17, and otherwise the defaults.
+pub(super) async fn create(site: &Site<'_>) -> Result<()> {
+    let object = json!({
+        "apiVersion": "keelson.dev/v1", "kind": "Database", "metadata": { "name": NAME },
+        "spec": { "version": "17", "replicas": 3, "storage": "1Gi", "deletionPolicy": "Delete" },
+    });
+    make(&site.api::<Database>(), object).await
+}
+
+/// Whoever holds the Lease, if the two others are named in it as those who may be elected.
+pub(super) async fn leader_of_all(site: &Site<'_>) -> Result<Option<String>> {
+    let lease = site.api::<Lease>().get_opt("orders-leader").await.asking("reading the Lease")?;
+    let Some(lease) = lease else { return Ok(None) };
+    let notes = lease.metadata.annotations.unwrap_or_default();
+    let electable = notes.get("keelson.dev/sync").map_or(0, |names| names.matches("orders-").count());
+    let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+    let name = holder.split('/').next().filter(|name| !name.is_empty() && electable == 2);
+    Ok(name.map(str::to_owned))
+}
+
+pub(super) fn hand_over(site: &Site<'_>) -> Result<()> {
+    site.kubectl(&["annotate", "lease", "orders-leader", "keelson.dev/handover-to=any"]).map(drop)
+}
+
+/// By a change that needs new pods: a little more memory in every second run.
+pub(super) fn restart_all(site: &Site<'_>, run: usize) -> Result<()> {
+    let memory = if run.is_multiple_of(2) { "520Mi" } else { "512Mi" };
+    let patch = json!({ "spec": { "resources": { "memory": memory } } }).to_string();
+    site.kubectl(&["patch", "database", NAME, "--type", "merge", "--patch", &patch]).map(drop)
+}
+
+/// While the operator is there to do it.
+pub(super) async fn remove(site: &Site<'_>) -> Result<()> {
+    site.api::<Database>().delete(NAME, &DeleteParams::default()).await.asking("deleting a Database")?;
+    site.gone::<Database>().await
+}
