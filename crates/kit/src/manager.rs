@@ -23,7 +23,7 @@ use crate::health::Health;
 use crate::leader::{Leader, Term};
 use crate::rbac;
 use crate::reconcile::{Kind, Reconciler, World};
-use crate::serve::serve;
+use crate::serve::{Handler, handler, serve};
 use crate::telemetry::Metrics;
 use crate::watch::Source;
 use crate::webhook::Webhooks;
@@ -180,12 +180,13 @@ impl Manager {
         let mut answers = JoinSet::new();
         if let Some((listener, tls, keeper, webhooks)) = self.webhooks.take() {
             answers.spawn(keeper.run(raised(draining.clone())));
-            let draining = draining.clone();
+            let (draining, leaving) = (draining.clone(), draining.clone());
             let stop = async move {
                 raised(draining).await;
                 tokio::time::sleep(FAREWELL).await;
             };
-            answers.spawn(serve(listener, Some(tls), webhooks.handler(), stop));
+            let handler = parting(webhooks.handler(), leaving);
+            answers.spawn(serve(listener, Some(tls), handler, stop));
         }
         let (done, mut idle) = signal::channel(true);
         let leaving = draining.clone();
@@ -291,6 +292,22 @@ impl Drop for Shift {
     }
 }
 
+/// Tells who asks, once this process is about to end, not to ask over the same connection again: a question that
+/// is sent over one at the very moment when it is closed would be lost.
+fn parting(inner: Handler, leaving: signal::Receiver<bool>) -> Handler {
+    handler(move |request| {
+        let (answer, leaving) = (inner(request), leaving.clone());
+        async move {
+            let mut answer = answer.await;
+            if *leaving.borrow() {
+                let close = http::HeaderValue::from_static("close");
+                answer.headers_mut().insert(http::header::CONNECTION, close);
+            }
+            answer
+        }
+    })
+}
+
 /// Over when the process is told to stop: by SIGTERM, or SIGINT from a terminal.
 pub async fn told_to_stop() {
     use tokio::signal::unix::{SignalKind, signal};
@@ -302,5 +319,27 @@ pub async fn told_to_stop() {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{Request, StatusCode};
+
+    use super::*;
+    use crate::serve::text;
+
+    #[tokio::test]
+    async fn who_asks_one_that_is_leaving_is_told_to_come_back_over_another_connection() {
+        let (leave, leaving) = signal::channel(false);
+        let page = parting(handler(|_| async { text(StatusCode::OK, "yes") }), leaving);
+        let closes = async || {
+            let answer = page(Request::new(Bytes::new())).await;
+            answer.headers().get(http::header::CONNECTION).is_some_and(|word| word == "close")
+        };
+        assert!(!closes().await);
+        leave.send(true).unwrap();
+        assert!(closes().await);
     }
 }
