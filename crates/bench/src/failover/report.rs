@@ -86,13 +86,14 @@ impl Report {
     }
 
     fn verdict(&self, text: &mut String) {
-        let measured = |case: &Case| !self.of(System::Keelson, *case).is_empty();
+        let fewest =
+            Case::ALL.iter().map(|case| self.of(System::Keelson, *case).len()).min().unwrap_or_default();
         match self.missed() {
             missed if !missed.is_empty() => {
                 put(text, format_args!("Missed:\n\n- {}\n\n", missed.join("\n- ")))
             }
-            _ if Case::ALL.iter().all(measured) => text.push_str("All bounds hold.\n\n"),
-            _ => text.push_str("Not all has been measured.\n\n"),
+            _ if fewest == 0 => text.push_str("Not all has been measured.\n\n"),
+            _ => put(text, format_args!("All bounds hold, in {fewest} or more runs of each case.\n\n")),
         }
     }
 
@@ -173,7 +174,7 @@ mod tests {
         let text = good.markdown();
         assert!(text.contains("Not all has been measured."), "{text}");
         let all = report(Case::ALL.map(|case| run(System::Keelson, case, 0.5)).to_vec());
-        assert!(all.markdown().contains("All bounds hold."));
+        assert!(all.markdown().contains("All bounds hold, in 1 or more runs"));
         let expected = "| planned handover | 0.50 / 0.60 (2) | 9.00 / 9.00 (1) | – | under 1 | yes |";
         assert!(text.contains(expected), "{text}");
         let bad = report(vec![
