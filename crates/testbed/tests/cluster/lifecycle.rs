@@ -190,7 +190,8 @@ async fn a_cluster_outlives_the_terminal_that_it_was_started_from() {
         .unwrap();
     let said = BufReader::new(terminal.stdout.take().unwrap()).lines();
     assert!(said.map_while(Result::ok).any(|line| line == "up"));
-    for signal in [Signal::SIGINT, Signal::SIGHUP] {
+    // Who was started in the background ignores the first two.
+    for signal in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGKILL] {
         killpg(Pid::from_raw(terminal.id().try_into().unwrap()), signal).unwrap();
     }
     terminal.wait().unwrap();
