@@ -1,6 +1,5 @@
 //! The loop: facts in, decisions out.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,9 +24,11 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_rustls::rustls::ServerConfig;
 
+use crate::asking::Asking;
 use crate::credentials;
-use crate::driver::{Driver, Facts, Leave, Order, Wanted};
+use crate::driver::{Driver, Wanted};
 use crate::environment::{Environment, EnvironmentError};
+use crate::facts::{Facts, Leave, Order};
 use crate::lease::{self, Leases};
 use crate::metrics::Exporter;
 use crate::peers::{self, Peers, PeersError};
@@ -63,11 +64,6 @@ pub enum AgentError {
 
 /// A heartbeat older than this is none.
 const FRESH: Duration = Duration::from_secs(5);
-/// How often other agents are asked the same again, and how long an answer may take.
-const ASK: Duration = Duration::from_millis(150);
-const ANSWER: Duration = Duration::from_millis(800);
-/// How often it is looked whether a leader from which nothing comes is gone.
-const PROBE: Duration = Duration::from_millis(250);
 /// How often mounted Secrets are read.
 const SECRETS: Duration = Duration::from_secs(5);
 
@@ -334,66 +330,13 @@ struct Agent {
     leave: Leave,
 }
 
-/// What is being asked of other agents.
-struct Asking {
-    peers: Peers,
-    answers: mpsc::Sender<Input>,
-    /// When each was last asked.
-    asked: HashMap<String, Instant>,
-    probed: Option<Instant>,
-}
-
-impl Asking {
-    /// Asks whom the machine wants to be asked, each not too often.
-    fn go_on(&mut self, machine: &Machine, now: Instant) {
-        if let Some((question, names)) = machine.question(now) {
-            for name in names {
-                if self.asked.get(&name).is_some_and(|last| now < *last + ASK) {
-                    continue;
-                }
-                self.asked.insert(name.clone(), now);
-                let (peers, answers, question) = (self.peers.clone(), self.answers.clone(), question.clone());
-                tokio::spawn(async move {
-                    let sent = Instant::now();
-                    match peers.ask(&name, &question, ANSWER).await {
-                        Ok(answer) => drop(answers.send(Input::Answered { sent, answer }).await),
-                        Err(error) => tracing::debug!(%error, name, "another agent has not answered"),
-                    }
-                });
-            }
-        }
-        if let Some(name) = machine.misses().filter(|_| self.probed.is_none_or(|last| now >= last + PROBE)) {
-            self.probed = Some(now);
-            let (peers, answers, name) = (self.peers.clone(), self.answers.clone(), name.to_owned());
-            tokio::spawn(async move {
-                if peers.refuses(&name, PROBE).await {
-                    let _ = answers.send(Input::Refused(name)).await;
-                }
-            });
-        }
-    }
-
-    /// When to go on.
-    fn wake(&self, machine: &Machine, now: Instant) -> Instant {
-        let asks = machine.question(now).is_some();
-        let misses = machine.misses().is_some();
-        let never = now + Duration::from_secs(60);
-        (if asks { now + ASK } else { never }).min(if misses { now + PROBE } else { never })
-    }
-}
-
 impl Agent {
     async fn lead(mut self) {
         let name = Names(&self.here.database).lease();
         let api: Api<LeaseObject> = Api::namespaced(self.client.clone(), &self.here.namespace);
         let leases = Leases::new(api.clone(), name.clone(), self.here.clone());
         let (answers, mut answered) = mpsc::channel(16);
-        let mut asking = Asking {
-            peers: Peers::new(self.here.clone()),
-            answers: answers.clone(),
-            asked: HashMap::new(),
-            probed: None,
-        };
+        let mut asking = Asking::new(Peers::new(self.here.clone()), answers.clone());
         let mut seen = watcher(api, watcher::Config::default().fields(&format!("metadata.name={name}")))
             .default_backoff()
             .applied_objects()

@@ -2,19 +2,20 @@
 //! to close is carried out at once, whatever else is under way.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keelson_api::instance::{InstanceSettings, Names, ports, reasons};
 use keelson_engine::postgres::{Postgres, SLOT_PREFIX, Settings, Slot, Status, slot_name};
 use keelson_engine::{Data, Engine, Error, Process, Role, Stop, Synchronous, Upstream};
-use keelson_ha::{Instance, Position, Quorum, Receiving, Running, Standby, Target};
+use keelson_ha::{Instance, Quorum, Running, Target};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::credentials::Credentials;
 use crate::environment::Environment;
-use crate::steps::{Acting, Leader, Remedy, Step, next};
+use crate::facts::{self, Facts, Leave, Order, stopped};
+use crate::steps::{Acting, Leader, Remedy, Step, WayBack, next, way_back};
 
 /// How often the database is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -56,55 +57,6 @@ pub struct Wanted {
     pub credentials: Credentials,
     /// Asks for a restart when it changes.
     pub restart: Option<String>,
-}
-
-/// What the database is to do, and the how manieth order that is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// One more for each that differs from the one before.
-    pub number: u64,
-    /// What to do.
-    pub target: Target,
-}
-
-/// What is known of the database.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    /// The order that was in force when it was looked at.
-    pub order: u64,
-    /// For leadership.
-    pub instance: Instance,
-    /// What the database last said of itself.
-    pub status: Option<Status>,
-    /// Whether it is being copied.
-    pub joining: bool,
-    /// Whether it has followed another since it was started: before that, its data is of the past.
-    pub followed: bool,
-    /// Whether it has more of something than was asked for, since its primary has.
-    pub floored: bool,
-    /// The settings that are in force.
-    pub fingerprint: Option<String>,
-    /// The last restart that was asked for and done.
-    pub restarted: Option<String>,
-    /// What is wrong: a word, and a sentence.
-    pub trouble: Option<(String, String)>,
-}
-
-/// Until when commits may be acknowledged that wait for no other instance.
-#[derive(Clone, Debug, Default)]
-pub struct Leave(Arc<Mutex<Option<Instant>>>);
-
-impl Leave {
-    /// From now on until then; or not at all.
-    pub fn set(&self, until: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = until;
-    }
-
-    /// Whether at this very moment.
-    pub fn is_given(&self) -> bool {
-        let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        until.is_some_and(|until| Instant::now() < until)
-    }
 }
 
 /// Drives one database.
@@ -400,21 +352,18 @@ impl Driver {
     async fn rewind(&mut self, of: &str) -> Result<(), Error> {
         let upstream = self.upstream(of);
         let theirs = self.engine.timeline_of(&upstream).await?;
-        let ours = match &self.data {
-            Data::Present(offline) => offline.timeline,
-            Data::Absent | Data::Unusable { .. } => 0,
-        };
-        if theirs <= ours && self.remedy == Remedy::None {
-            let why = format!("{of} has not begun a timeline of its own yet");
-            return Err(Error::Data { doing: "taking back what the leader does not have", why });
+        match way_back(&self.data, theirs, self.remedy) {
+            WayBack::Rewind => tracing::warn!(of, "taking back what the leader does not have"),
+            WayBack::Wait => {
+                let why = format!("{of} has not begun a timeline of its own yet");
+                return Err(Error::Data { doing: "taking back what the leader does not have", why });
+            }
+            WayBack::Clone => {
+                tracing::warn!(of, "this replica can't follow, so the leader is copied");
+                self.remedy = Remedy::Clone;
+                return Ok(());
+            }
         }
-        if theirs <= ours {
-            // There is nothing to take back; what it lacks is no longer to be had in any other way.
-            tracing::warn!(of, "this replica can't follow, so the leader is copied");
-            self.remedy = Remedy::Clone;
-            return Ok(());
-        }
-        tracing::warn!(of, "taking back what the leader does not have");
         let rewound = self.engine.rewind_from(&upstream).await;
         self.remedy = match &rewound {
             Ok(()) => Remedy::None,
@@ -488,62 +437,22 @@ impl Driver {
 
     /// What leadership is to know.
     fn tell(&mut self, status: Option<Status>, written: Option<Instant>) {
-        let streams = |status: &Status| status.receiver.as_ref().is_some_and(|it| it.status == "streaming");
-        let streams = status.as_ref().is_some_and(streams);
+        let streams = status.as_ref().is_some_and(facts::streams);
         if streams {
             self.heard = Instant::now();
         }
-        let instance = match &self.acting {
-            Acting::Not => stopped(&self.data, self.led),
-            acting => {
-                let last = self.facts.borrow().instance.written;
-                let (running, commits, receiving) = match acting {
-                    Acting::Primary(commits) => (Running::Primary, commits.clone(), Receiving::Cut),
-                    Acting::Replica(of) => {
-                        let running = if status.is_some() { Running::Replica } else { Running::Unsettled };
-                        let nothing = status.as_ref().is_some_and(|status| !status.receiving);
-                        let at_end = status.as_ref().is_some_and(|status| status.at_end);
-                        let receiving = match of {
-                            _ if streams => Receiving::Streaming,
-                            // Before it has come to the end of its own log, it does not know how far it is.
-                            None if nothing && at_end => Receiving::Cut,
-                            _ => Receiving::Waiting,
-                        };
-                        (running, Quorum::default(), receiving)
-                    }
-                    Acting::Not => (Running::Stopped, Quorum::default(), Receiving::Waiting),
-                };
-                Instance {
-                    data: known(&self.data, self.led),
-                    position: status.as_ref().map(position),
-                    standbys: status.as_ref().map(|status| self.standbys(status)).unwrap_or_default(),
-                    written: written.or(last.filter(|_| running == Running::Primary)),
-                    damaged: false,
-                    running,
-                    receiving,
-                    commits,
-                }
-            }
-        };
+        let names = Names(&self.here.database);
+        let mut instance = facts::observe(&self.acting, &self.data, self.led, status.as_ref(), names);
+        let last = self.facts.borrow().instance.written.filter(|_| instance.running == Running::Primary);
+        instance.written = written.or(last);
+        instance.damaged = self.engine.is_damaged();
         self.facts.send_modify(|facts| {
             facts.order = self.order;
-            facts.instance = Instance { damaged: self.engine.is_damaged(), ..instance };
+            facts.instance = instance;
             facts.followed = matches!(self.acting, Acting::Replica(_)) && (facts.followed || streams);
             facts.floored = self.engine.is_floored();
             facts.status = status;
         });
-    }
-
-    /// Instances that follow. A copy in the making, the fence, and whatever else reads the log, are none.
-    fn standbys(&self, status: &Status) -> Vec<Standby> {
-        let names = Names(&self.here.database);
-        let instances = status.standbys.iter().filter(|standby| names.ordinal(&standby.name).is_some());
-        let standbys = instances.map(|standby| Standby {
-            name: standby.name.clone(),
-            streaming: standby.state == "streaming",
-            offset: standby.flushed.unwrap_or_default().0,
-        });
-        standbys.collect()
     }
 
     /// A replica to which nothing comes although it follows somebody has lost its way: its log and the
@@ -629,57 +538,14 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// An instance whose database does not run. Only one that ended in good order knows how far it is.
-fn stopped(data: &Data, led: Option<u64>) -> Instance {
-    let position = match data {
-        Data::Present(offline) if offline.clean && !offline.replica => {
-            Some(Position { history: offline.timeline.into(), offset: offline.lsn.0 })
-        }
-        _ => None,
-    };
-    Instance {
-        data: known(data, led),
-        running: Running::Stopped,
-        position,
-        receiving: Receiving::Waiting,
-        standbys: Vec::new(),
-        commits: Quorum::default(),
-        written: None,
-        damaged: false,
-    }
-}
-
-fn known(data: &Data, led: Option<u64>) -> keelson_ha::Data {
-    match data {
-        Data::Present(offline) => keelson_ha::Data::Present { system: offline.system.to_string(), led },
-        Data::Absent | Data::Unusable { .. } => keelson_ha::Data::None,
-    }
-}
-
-fn position(status: &Status) -> Position {
-    Position { history: status.timeline.into(), offset: status.position().0 }
-}
-
 fn synchronous(quorum: &Quorum) -> Synchronous {
     Synchronous { count: quorum.count, names: quorum.names.iter().cloned().collect() }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn leadership_and_engine_call_the_fence_the_same() {
         assert_eq!(keelson_ha::FENCE, keelson_engine::postgres::FENCE);
-    }
-
-    #[test]
-    fn leave_ends_by_itself() {
-        let leave = Leave::default();
-        assert!(!leave.is_given());
-        leave.set(Some(Instant::now() + PATIENCE));
-        assert!(leave.is_given());
-        leave.set(Some(Instant::now()));
-        assert!(!leave.is_given());
     }
 }

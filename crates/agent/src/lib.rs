@@ -5,9 +5,11 @@
 //! database program has to do next by [`steps`], both without IO.
 
 mod agent;
+mod asking;
 mod credentials;
 mod driver;
 mod environment;
+mod facts;
 mod families;
 mod lease;
 mod metrics;

@@ -19,7 +19,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::driver::Facts;
+use crate::facts::Facts;
 use crate::families::{Page, agent, postgres};
 
 /// So many databases have series of their own, the oldest. All are in the number of databases.

@@ -116,9 +116,44 @@ pub fn next(target: &Target, data: &Data, acting: &Acting, led: bool, remedy: Re
     }
 }
 
+/// How one that can't follow comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayBack {
+    /// By taking back what the leader does not have.
+    Rewind,
+    /// By copying the leader.
+    Clone,
+    /// Not yet.
+    Wait,
+}
+
+/// How one that can't follow comes back, given the leader's timeline. Only a newer one has parted from this
+/// one's: against another, a rewind would first recover from a crash, and so part what had not parted.
+pub fn way_back(data: &Data, theirs: u32, remedy: Remedy) -> WayBack {
+    let ours = match data {
+        Data::Present(offline) => offline.timeline,
+        Data::Absent | Data::Unusable { .. } => 0,
+    };
+    match remedy {
+        _ if theirs > ours => WayBack::Rewind,
+        // It led, and whoever leads now has not begun yet.
+        Remedy::None => WayBack::Wait,
+        // There is nothing to take back; what it lacks is no longer to be had in any other way.
+        Remedy::Rewind | Remedy::Clone => WayBack::Clone,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_has_parted_is_taken_back() {
+        assert_eq!(way_back(&present(true), 2, Remedy::Rewind), WayBack::Rewind);
+        assert_eq!(way_back(&present(true), 1, Remedy::Rewind), WayBack::Clone);
+        assert_eq!(way_back(&data(false, false), 2, Remedy::None), WayBack::Rewind);
+        assert_eq!(way_back(&data(false, false), 1, Remedy::None), WayBack::Wait);
+    }
 
     fn data(replica: bool, clean: bool) -> Data {
         let (lsn, state) = (Default::default(), "shut down".into());

@@ -8,6 +8,7 @@ mod failover;
 mod kit;
 mod machine;
 mod process;
+mod site;
 mod table;
 
 use std::process::ExitCode;

@@ -7,27 +7,22 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret, Service};
 use keelson_api::instance::{Names, ports};
 use keelson_api::v1::{Database, Phase};
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use testbed::{Cluster, Container, Image, Look, Which, Who, until};
+use testbed::{Cluster, Container, Look, Which, Who, until};
 
 use crate::error::{Asking, During, Error, Result};
-use crate::machine::checkout;
 use crate::process::{Memory, memory_of};
+use crate::site::{DEADLINE, HOME, create, gone, install};
 
-const IMAGE: (&str, &str) = ("keelson", "bench");
-/// Where the operator lives.
-const HOME: &str = "keelson-system";
 /// What each database is called, in a namespace of its own.
 const NAME: &str = "orders";
 const CLIENT: &str = "client";
 /// From the time when the operator is ready until its memory is read.
 const SETTLE: Duration = Duration::from_secs(30);
-/// Nobody takes that long, also on a machine that does other things.
-const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The first write, from inside a pod: tried again and again, so that it succeeds as soon as it can.
 const WRITE: &str = r#"
@@ -93,21 +88,6 @@ async fn measure_on(cluster: &Cluster, program: &Path, runs: usize) -> Result<Me
         }
     }
     Ok(measures)
-}
-
-/// With the chart as it is.
-fn install(cluster: &Cluster, program: &Path) -> Result<()> {
-    let (repository, tag) = IMAGE;
-    let scratch = cluster.testbed()?.root().join("image-bench");
-    let image = Image::of_programs(&format!("{repository}:{tag}"), &[("/keelson", program)], &scratch)?;
-    cluster.load_image(&image)?;
-    let chart = checkout().join("charts/keelson").display().to_string();
-    let repository = format!("image.repository={repository}");
-    let tag = format!("image.tag={tag}");
-    let words = ["upgrade", "--install", "keelson", &chart, "--namespace", HOME, "--create-namespace"];
-    let values = ["--set", &repository, "--set-string", &tag, "--wait", "--timeout", "180s"];
-    cluster.helm(&[&words[..], &values[..]].concat())?;
-    Ok(())
 }
 
 /// What each operator holds.
@@ -243,39 +223,12 @@ impl<'a> Site<'a> {
     /// Removes the database, and waits until nothing of it is left that could be in the way of the next.
     async fn close(self) -> Result<()> {
         self.api::<Database>().delete(NAME, &DeleteParams::default()).await.asking("deleting a Database")?;
-        self.gone::<Database>().await?;
+        gone(&self.api::<Database>()).await?;
         let namespaces: Api<Namespace> = Api::all(self.cluster.client());
         namespaces.delete(&self.namespace, &DeleteParams::default()).await.asking("deleting a namespace")?;
-        self.gone::<Pod>().await?;
-        self.gone::<PersistentVolumeClaim>().await
+        gone(&self.api::<Pod>()).await?;
+        gone(&self.api::<PersistentVolumeClaim>()).await
     }
-
-    async fn gone<K>(&self) -> Result<()>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-        K: Clone + std::fmt::Debug + DeserializeOwned,
-    {
-        let api = self.api::<K>();
-        let what = format!("every {} to be gone", K::kind(&()));
-        let gone = until(&what, DEADLINE, || async {
-            match api.list(&ListParams::default()).await {
-                Ok(list) if list.items.is_empty() => Look::There(()),
-                Ok(list) => Look::NotYet(format!("{} are left", list.items.len())),
-                Err(error) => Look::NotYet(error.to_string()),
-            }
-        });
-        Ok(gone.await?)
-    }
-}
-
-async fn create<K>(api: &Api<K>, object: Value) -> Result<()>
-where
-    K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,
-{
-    let object = serde_json::from_value(object)
-        .map_err(|error| Error::Unreadable { what: "what is made".into(), why: error.to_string() })?;
-    api.create(&PostParams::default(), &object).await.asking("creating what is measured")?;
-    Ok(())
 }
 
 fn client_pod() -> Value {

@@ -16,8 +16,7 @@ use keelson_api::v1::{Database, Phase};
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use testbed::{Audited, ControlPlane, Look, until};
 use tokio::time::{Instant, sleep};
 
@@ -26,11 +25,10 @@ use super::limit::Limit;
 use crate::audit::{Log, Request, Tally, count, seconds, tally};
 use crate::error::{Asking, Error, Result};
 use crate::process::Process;
+use crate::site::{HOME, create};
 
 /// Who the operator is to the API server.
 const USER: &str = "operator";
-/// Where the operator lives.
-const HOME: &str = "keelson-system";
 /// As a real cluster has them: in several namespaces.
 const NAMESPACES: usize = 10;
 /// How many requests the harness has under way when it makes objects.
@@ -208,16 +206,6 @@ async fn prepare(client: &Client, size: Size) -> Result<()> {
         async move { create(&api, object).await }
     };
     stream::iter(0..size.objects).map(Ok).try_for_each_concurrent(AT_ONCE, make).await
-}
-
-async fn create<K>(api: &Api<K>, object: Value) -> Result<()>
-where
-    K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,
-{
-    let object = serde_json::from_value(object)
-        .map_err(|error| Error::Unreadable { what: "what is prepared".into(), why: error.to_string() })?;
-    api.create(&PostParams::default(), &object).await.asking("preparing")?;
-    Ok(())
 }
 
 /// The operator and what it works on.

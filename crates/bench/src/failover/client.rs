@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use testbed::{Cluster, Image, Look, Node, until};
 
 use super::history::{self, Acknowledged};
-use super::site::{DEADLINE, Site, create};
+use super::site::Site;
 use super::writer;
 use crate::error::{Asking, During, Result};
+use crate::site::{DEADLINE, create};
 
 const CLIENT: &str = "client";
 const IMAGE: &str = "bench:failover";

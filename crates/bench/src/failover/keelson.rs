@@ -1,33 +1,12 @@
 //! Keelson as people install it, with a database that says no more than it must.
 
-use std::path::Path;
-
 use k8s_openapi::api::coordination::v1::Lease;
 use keelson_api::v1::Database;
 use kube::api::DeleteParams;
 use serde_json::json;
-use testbed::{Cluster, Image};
 
-use super::site::{NAME, Site, create as make};
+use super::site::{NAME, Site};
 use crate::error::{Asking, Result};
-use crate::machine::checkout;
-
-const HOME: &str = "keelson-system";
-
-/// With the chart as it is, and a tag of its own each time, so that what runs is what was built.
-pub(super) fn install(cluster: &Cluster, program: &Path) -> Result<()> {
-    let (repository, tag) = ("keelson", format!("failover-{}", std::process::id()));
-    let scratch = cluster.testbed()?.root().join("image-failover");
-    let image = Image::of_programs(&format!("{repository}:{tag}"), &[("/keelson", program)], &scratch)?;
-    cluster.load_image(&image)?;
-    let chart = checkout().join("charts/keelson").display().to_string();
-    let repository = format!("image.repository={repository}");
-    let tag = format!("image.tag={tag}");
-    let words = ["upgrade", "--install", "keelson", &chart, "--namespace", HOME, "--create-namespace"];
-    let values = ["--set", &repository, "--set-string", &tag, "--wait", "--timeout", "180s"];
-    cluster.helm(&[&words[..], &values[..]].concat())?;
-    Ok(())
-}
 
 /// PostgreSQL 17, and otherwise the defaults.
 pub(super) async fn create(site: &Site<'_>) -> Result<()> {
@@ -35,7 +14,7 @@ pub(super) async fn create(site: &Site<'_>) -> Result<()> {
         "apiVersion": "keelson.dev/v1", "kind": "Database", "metadata": { "name": NAME },
         "spec": { "version": "17", "replicas": 3, "storage": "1Gi", "deletionPolicy": "Delete" },
     });
-    make(&site.api::<Database>(), object).await
+    crate::site::create(&site.api::<Database>(), object).await
 }
 
 /// Whoever holds the Lease, if the two others are named in it as those who may be elected.
@@ -63,5 +42,5 @@ pub(super) fn restart_all(site: &Site<'_>, run: usize) -> Result<()> {
 /// While the operator is there to do it.
 pub(super) async fn remove(site: &Site<'_>) -> Result<()> {
     site.api::<Database>().delete(NAME, &DeleteParams::default()).await.asking("deleting a Database")?;
-    site.gone::<Database>().await
+    crate::site::gone(&site.api::<Database>()).await
 }

@@ -9,10 +9,11 @@ use testbed::{Look, Node, until};
 use super::case::Case;
 use super::client::{Client, now};
 use super::history::{check, longest_gap};
-use super::site::{DEADLINE, INSTANCES, Site};
+use super::site::{INSTANCES, Site};
 use super::strike::{Struck, strike};
 use super::system::System;
 use crate::error::{Error, Result};
+use crate::site::DEADLINE;
 
 /// How long a system may take to serve again before what is wrong is made right for it.
 const PATIENCE: Duration = Duration::from_secs(120);

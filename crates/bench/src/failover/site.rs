@@ -2,17 +2,15 @@
 //! `database` and a claim `data-…` each, a Secret `orders-app` and a Service for writers.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Service};
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Resource, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-use testbed::{Cluster, Container, Look, Who, until};
+use serde_json::json;
+use testbed::{Cluster, Container, Who};
 
 use crate::error::{Asking, Error, Result};
+use crate::site::{create, gone};
 
 /// Of the database.
 pub(super) const NAME: &str = "orders";
@@ -20,8 +18,6 @@ pub(super) const NAME: &str = "orders";
 pub(super) const DATABASE: &str = "database";
 /// How many instances it has.
 pub(super) const INSTANCES: usize = 3;
-/// Nobody takes that long, also on a machine that does other things.
-pub(super) const DEADLINE: Duration = Duration::from_secs(300);
 
 /// How many others have each commit that the leader acknowledges, as far as it counts on them.
 const FOLLOWERS: &str =
@@ -90,41 +86,12 @@ impl<'a> Site<'a> {
     pub(super) async fn close(self) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client());
         namespaces.delete(&self.namespace, &DeleteParams::default()).await.asking("deleting a namespace")?;
-        self.gone::<Pod>().await?;
-        self.gone::<PersistentVolumeClaim>().await
-    }
-
-    /// Waits until there is none of a kind.
-    pub(super) async fn gone<K>(&self) -> Result<()>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-        K: Clone + std::fmt::Debug + DeserializeOwned,
-    {
-        let api = self.api::<K>();
-        let what = format!("every {} to be gone", K::kind(&()));
-        let gone = until(&what, DEADLINE, || async {
-            match api.list(&ListParams::default()).await {
-                Ok(list) if list.items.is_empty() => Look::There(()),
-                Ok(list) => Look::NotYet(format!("{} are left", list.items.len())),
-                Err(error) => Look::NotYet(error.to_string()),
-            }
-        });
-        Ok(gone.await?)
+        gone(&self.api::<Pod>()).await?;
+        gone(&self.api::<PersistentVolumeClaim>()).await
     }
 }
 
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
-}
-
-/// Makes an object.
-pub(super) async fn create<K>(api: &Api<K>, object: Value) -> Result<()>
-where
-    K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,
-{
-    let object = serde_json::from_value(object)
-        .map_err(|error| Error::Unreadable { what: "what is made".into(), why: error.to_string() })?;
-    api.create(&PostParams::default(), &object).await.asking("creating what is measured")?;
-    Ok(())
 }

@@ -36,7 +36,7 @@ impl System {
     /// Puts on the cluster what it needs beside its database.
     pub(super) fn install(self, cluster: &Cluster, program: &Path) -> Result<()> {
         match self {
-            System::Keelson => keelson::install(cluster, program),
+            System::Keelson => crate::site::install(cluster, program),
             System::Patroni | System::PatroniFast => Ok(cluster.load_debian(patroni::IMAGE)?),
         }
     }
