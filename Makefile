@@ -35,8 +35,18 @@ ifeq ($(CLUSTER),current)
 else
 	cargo build --locked --package testbed
 	cargo test --locked --package keelson-kit --features otel --lib --test telemetry
+	$(MAKE) sim SEEDS=20000
+	$(MAKE) sim OPERATED=1 SEEDS=5000
+	$(MAKE) sim-planted
 	trap '$(TESTBED) down' EXIT; cargo test --locked --workspace
 endif
+
+# These have features of their own, so that a test that is left out is left out by name.
+.PHONY: test-long
+test-long: tools ## What takes longer than `make test` may: outages, generated changes of specs, chaos
+	cargo build --locked --package testbed
+	trap '$(TESTBED) down' EXIT; cargo test --locked --package keelson --package keelson-operator --features long-tests
+	$(MAKE) chaos MINUTES=5 SEED=1
 
 .PHONY: lint
 lint: tools ## Check format, lints and documentation
@@ -44,6 +54,29 @@ lint: tools ## Check format, lints and documentation
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 	cargo clippy --locked --package keelson-kit --all-targets --all-features -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --quiet
+
+.PHONY: sim
+sim: tools ## Live through simulated histories (SEEDS=n, FROM=x, OPERATED=1 with an operator), or through one and tell all of it (SEED=x)
+	cargo run --locked --quiet --profile sim --package keelson-sim -- $(if $(OPERATED),--operated) \
+	    $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)))
+
+# The simulator finds bugs that are planted in the real code.
+.PHONY: sim-planted
+sim-planted: tools
+	cargo test --locked --profile sim --package keelson-sim --features planted --test planted -- --nocapture
+
+.PHONY: chaos
+chaos: chaos-program ## Disturb databases on the testbed at random (MINUTES=n, SEED=x), and see that no promise is broken
+	trap '$(TESTBED) down' EXIT; $(BUILT)/debug/chaos run --keelson $(BUILT)/debug/keelson \
+	    $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+
+.PHONY: compare
+compare: chaos-program ## Play the same short histories in the simulator and on the testbed (ONLY=names)
+	trap '$(TESTBED) down' EXIT; $(BUILT)/debug/chaos compare --keelson $(BUILT)/debug/keelson $(if $(ONLY),--only $(ONLY))
+
+.PHONY: chaos-program
+chaos-program: tools
+	cargo build --locked --package testbed --package keelson --package keelson-chaos
 
 .PHONY: bench
 bench: $(if $(ONLY),bench-$(ONLY),bench-kit bench-databases bench-failover) ## Measure everything into bench/ (ONLY=kit, databases or failover, OBJECTS=n, RUNS=n)
@@ -56,17 +89,24 @@ bench-kit: tools
 	cargo build --locked --release --package keelson-kit --example greeting
 	cargo run --locked --release --package keelson-bench -- kit $(BENCH_OPTIONS)
 
-# Only what is measured is optimised: the other program waits most of the time.
+# What plays schedulers, kubelets and agents of a thousand databases is optimised too: it has its share of the same cores.
 .PHONY: bench-databases
 bench-databases: program
-	cargo build --locked --package testbed --package keelson-bench
-	trap '$(TESTBED) down' EXIT; $(BUILT)/debug/bench databases --keelson $(BUILT)/release/keelson $(BENCH_OPTIONS)
+	cargo build --locked --release --package testbed --package keelson-bench
+	trap '$(BUILT)/release/testbed down' EXIT; $(BUILT)/release/bench databases --keelson $(BUILT)/release/keelson $(BENCH_OPTIONS)
+
+# Keelson alone, then both Patronis side by side, each on a cluster of its own: what they do most is wait.
+FAILOVER = $(BUILT)/debug/bench failover --keelson $(BUILT)/release/keelson \
+    $(if $(RUNS),--runs $(RUNS)) $(if $(CASES),--cases $(CASES)) $(if $(RESUME),--resume)
+BESIDE = TESTBED_DIR=target/testbed-beside
 
 .PHONY: bench-failover
 bench-failover: program
 	cargo build --locked --package testbed --package keelson-bench
-	trap '$(TESTBED) down' EXIT; $(BUILT)/debug/bench failover --keelson $(BUILT)/release/keelson \
-	    $(if $(RUNS),--runs $(RUNS)) $(if $(PARTS),--only $(PARTS)) $(if $(CASES),--cases $(CASES)) $(if $(RESUME),--resume)
+	trap '$(TESTBED) down; $(BESIDE) $(TESTBED) down' EXIT; missed=; $(if $(PARTS),$(FAILOVER) --only $(PARTS), \
+	    $(FAILOVER) --only keelson || missed=1; \
+	    $(BESIDE) $(FAILOVER) --only patroni-fast & $(FAILOVER) --only patroni || missed=1; wait $$! || missed=1; \
+	    [ -z "$$missed" ])
 
 .PHONY: generate
 generate: tools ## Write what is generated from the types: definitions, admission rules, roles, chart, field reference

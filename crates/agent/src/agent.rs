@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::Pod;
-use keelson_api::instance::{Names, Report, annotations, paths, ports, reasons};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use keelson_api::instance::{BackupReport, Names, Report, annotations, paths, ports};
 use keelson_api::v1::Role;
-use keelson_api::v1::{Durability, StandbyPolicy};
 use keelson_engine::postgres::{self, Postgres};
 use keelson_engine::{Layout, reap};
-use keelson_ha::{Input, Instance, Machine, Quorum, Receiving, Request, Running, Settings, Standby, Target};
+use keelson_ha::{Input, Instance, Machine, Receiving, Request, Target};
 use keelson_kit::client::Deadlines;
 use keelson_kit::health::Health;
-use keelson_kit::serve::Handler;
 use keelson_kit::telemetry::Metrics;
 use keelson_kit::{admin, client, manager, serve};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -24,17 +23,24 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_rustls::rustls::ServerConfig;
 
+use crate::archiving::{self, Told};
 use crate::asking::Asking;
 use crate::credentials;
-use crate::driver::{Driver, Wanted};
+use crate::driver::{Driver, Shell, Wanted};
 use crate::environment::{Environment, EnvironmentError};
 use crate::facts::{Facts, Leave, Order};
 use crate::lease::{self, Leases};
-use crate::metrics::Exporter;
-use crate::peers::{self, Peers, PeersError};
-use crate::report::{label, stepped, tell};
+use crate::metrics::{Exporter, Standing};
+use crate::peers::{self, Peers};
+use crate::readers::Readers;
+use crate::report::{compose, readiness, tell};
+use crate::room::Room;
 use crate::routing;
-use crate::settings::{self, Known};
+use crate::settings::{self, Known, times};
+use crate::slots;
+use crate::story::Story;
+use crate::trust::{self, TrustError};
+use crate::way::Way;
 
 /// Why an agent can't run at all.
 #[derive(Debug, Error)]
@@ -59,11 +65,11 @@ pub enum AgentError {
     },
     /// The page for other agents can't be served.
     #[error(transparent)]
-    Peers(#[from] PeersError),
+    Peers(#[from] TrustError),
 }
 
-/// A heartbeat older than this is none.
-const FRESH: Duration = Duration::from_secs(5);
+/// How often it is looked where the others are.
+const PLACES: Duration = Duration::from_secs(10);
 /// How often mounted Secrets are read.
 const SECRETS: Duration = Duration::from_secs(5);
 
@@ -87,27 +93,70 @@ pub async fn run() -> Result<(), AgentError> {
     let known = settings::follow(client.clone(), &here).await;
     let credentials = mounted_secrets().await;
     let restart = restarts(client.clone(), &here).await;
-    let wanted = gather(&here, known.clone(), credentials.clone(), restart).await;
+    let room = Room::follow();
+    let wanted = gather(&here, known.clone(), credentials.clone(), restart, room.clone()).await;
+    let (told, archived) = watch::channel(Told::default());
     let settings = wanted.borrow().engine.clone();
     let engine = Arc::new(Postgres::open(Layout::default(), settings).await?);
     let (target, targets) = watch::channel(Order { number: 0, target: Target::Wait });
     let (nudge, leave) = (Arc::new(Notify::new()), Leave::default());
-    let facts =
-        Driver::start(here.clone(), engine.clone(), targets, wanted.clone(), nudge.clone(), leave.clone())
-            .await?;
     let (report, reports) = watch::channel(Report::default());
+    let peers = Peers::new(here.clone(), reports.clone());
+    let kept = slots::of_the_leader(peers.clone(), reports.clone());
+    tokio::spawn(remember_all(here.clone(), peers.clone(), known.clone()));
+    let shell = Shell {
+        peers: peers.clone(),
+        target: targets,
+        wanted: wanted.clone(),
+        kept,
+        room: room.clone(),
+        archived: archived.clone(),
+        nudge: nudge.clone(),
+        leave: leave.clone(),
+    };
+    let facts = Driver::start(here.clone(), engine.clone(), shell).await?;
+    let inputs = archiving::Inputs {
+        here: here.clone(),
+        engine: engine.clone(),
+        known: known.clone(),
+        facts: facts.clone(),
+        reports: reports.clone(),
+        room,
+    };
+    let (backup, backups) = watch::channel(None);
+    tokio::spawn(archiving::base::follow(inputs.clone(), backup));
+    archiving::follow(inputs, told);
     let (ask, questions) = mpsc::channel(16);
-    exporter.begin(engine, facts.clone(), reports.clone());
+    let (standing, standings) = watch::channel(Standing::default());
+    exporter.begin(engine, facts.clone(), reports.clone(), standings);
     let listener = listen(ports::AGENT).await?;
-    let page = peers::page(reports.clone(), ask);
-    tokio::spawn(serve_peers(listener, peers::tls()?, page, credentials.clone()));
-    tokio::spawn(tell_all(client.clone(), here.clone(), reports.clone(), known.clone()));
+    let host = here.host(&here.pod);
+    let page = peers::page(&here.pod, reports.clone(), facts.clone(), ask);
+    let tls = trust::server(&host)?;
+    let tls = served_with(host, tls, credentials.clone());
+    tokio::spawn(serve::serve_current(listener, tls, page, std::future::pending()));
+    tokio::spawn(tell_all(client.clone(), here.clone(), reports.clone(), facts.clone(), known.clone()));
     let shown = reports.clone();
     health.ready("database", move || readiness(&shown.borrow()));
 
-    Agent { here, client, metrics, known, credentials, facts, target, report, questions, nudge, leave }
-        .lead()
-        .await;
+    let agent = Agent {
+        here,
+        client,
+        metrics,
+        peers,
+        known,
+        credentials,
+        facts,
+        archived,
+        backups,
+        target,
+        report,
+        standing,
+        questions,
+        nudge,
+        leave,
+    };
+    agent.lead().await;
     Ok(())
 }
 
@@ -123,46 +172,49 @@ async fn serve_pages(metrics: &Metrics, health: &Health, exporter: &Exporter) ->
     Ok(())
 }
 
-/// Serves other agents, with the certificate that is mounted at the time: it is renewed while this runs.
-async fn serve_peers(
-    mut listener: TcpListener,
-    mut tls: Arc<ServerConfig>,
-    page: Handler,
+/// What other agents are served with: the certificate that is mounted at the time, which is renewed while this runs. One
+/// that can't be used changes nothing, and is tried again.
+fn served_with(
+    host: String,
+    tls: Arc<ServerConfig>,
     mut credentials: watch::Receiver<Result<credentials::Credentials, String>>,
-) {
+) -> watch::Receiver<Arc<ServerConfig>> {
     let mark = |found: &Result<credentials::Credentials, String>| found.as_ref().ok().map(|it| it.tls);
-    loop {
-        let served = mark(&credentials.borrow_and_update());
-        let changed = async {
+    let (sender, receiver) = watch::channel(tls);
+    let mut served = mark(&credentials.borrow_and_update());
+    tokio::spawn(async move {
+        loop {
             let other = |found: &Result<_, _>| mark(found).is_some_and(|mark| Some(mark) != served);
-            if credentials.wait_for(other).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
-        serve::serve(listener, Some(tls.clone()), page.clone(), changed).await;
-        tracing::info!("the certificate has changed");
-        listener = loop {
-            match (serve::listen(ports::AGENT).await, peers::tls()) {
-                (Ok(listener), Ok(found)) => {
-                    tls = found;
-                    break listener;
+            let found = match credentials.wait_for(other).await {
+                Ok(found) => mark(&found),
+                Err(_) => return,
+            };
+            match trust::server(&host) {
+                Ok(tls) => {
+                    tracing::info!("the certificate has changed");
+                    served = found;
+                    sender.send_replace(tls);
                 }
-                (listened, made) => {
-                    let error = listened.err().map(|error| error.to_string());
-                    let wrong = made.err().map(|error| error.to_string());
-                    tracing::error!(?error, ?wrong, "other agents can't be answered");
+                Err(error) => {
+                    tracing::error!(%error, "other agents are answered with the certificate of before");
                     tokio::time::sleep(SECRETS).await;
                 }
             }
-        };
-    }
+        }
+    });
+    receiver
 }
 
-fn readiness(report: &Report) -> Result<(), String> {
-    match report.role {
-        Role::Primary if report.writable => Ok(()),
-        Role::Replica | Role::Synchronous => Ok(()),
-        _ => Err(report.problem.clone().unwrap_or_else(|| "it does not serve yet".to_owned())),
+/// Looks again and again where the others are, so that they are found also when names can't be looked up any more:
+/// whoever leads next may never have been asked for anything.
+async fn remember_all(here: Environment, peers: Peers, known: watch::Receiver<Known>) {
+    loop {
+        let instances = known.borrow().settings.replicas;
+        let names = (0..instances).map(|ordinal| Names(&here.database).pod(ordinal));
+        for name in names.filter(|name| *name != here.pod) {
+            peers.find(&name).await;
+        }
+        tokio::time::sleep(PLACES).await;
     }
 }
 
@@ -219,6 +271,7 @@ async fn gather(
     mut known: watch::Receiver<Known>,
     mut credentials: watch::Receiver<Result<credentials::Credentials, String>>,
     mut restart: watch::Receiver<Option<String>>,
+    mut room: watch::Receiver<Room>,
 ) -> watch::Receiver<Wanted> {
     let whole = loop {
         match &*credentials.borrow_and_update() {
@@ -230,7 +283,8 @@ async fn gather(
         }
     };
     let here = here.clone();
-    let first = wanted(&here, &known.borrow_and_update(), whole, restart.borrow_and_update().clone());
+    let mut volume = room.borrow_and_update().size;
+    let first = wanted(&here, &known.borrow_and_update(), whole, restart.borrow_and_update().clone(), volume);
     let (sender, receiver) = watch::channel(first);
     tokio::spawn(async move {
         loop {
@@ -238,10 +292,16 @@ async fn gather(
                 changed = known.changed() => if changed.is_err() { return },
                 changed = credentials.changed() => if changed.is_err() { return },
                 changed = restart.changed() => if changed.is_err() { return },
+                // A volume that has grown holds more log. One that can't be asked just now has not shrunk.
+                grown = room.wait_for(|room| room.size > 0 && room.size != volume) => match grown {
+                    Ok(room) => volume = room.size,
+                    Err(_) => return,
+                },
             }
             // Damaged Secrets change nothing: what was known stays in force.
             let Ok(whole) = credentials.borrow_and_update().clone() else { continue };
-            let next = wanted(&here, &known.borrow_and_update(), whole, restart.borrow_and_update().clone());
+            let restart = restart.borrow_and_update().clone();
+            let next = wanted(&here, &known.borrow_and_update(), whole, restart, volume);
             let _ = sender.send(next);
         }
     });
@@ -253,17 +313,14 @@ fn wanted(
     known: &Known,
     credentials: credentials::Credentials,
     restart: Option<String>,
+    volume: u64,
 ) -> Wanted {
     let file = |name: &str| std::path::Path::new(paths::TLS).join(name);
     let engine = postgres::Settings {
         name: here.pod.clone(),
         port: ports::POSTGRES,
         listen: "*".to_owned(),
-        resources: postgres::Resources {
-            memory: here.memory,
-            cpu_millis: here.cpu_millis,
-            volume: volume_size(),
-        },
+        resources: postgres::Resources { memory: here.memory, cpu_millis: here.cpu_millis, volume },
         parameters: known.settings.parameters.clone(),
         tls: Some(postgres::Tls { ca: file("ca.crt"), certificate: file("tls.crt"), key: file("tls.key") }),
         plain: false,
@@ -271,7 +328,11 @@ fn wanted(
             role: credentials.replication.name.clone(),
             password: credentials.replication.password.clone(),
         },
-        archive_command: None,
+        archive: known
+            .settings
+            .backup
+            .as_ref()
+            .map(|rule| postgres::Archive { segment_seconds: rule.max_data_loss_seconds }),
     };
     Wanted {
         engine,
@@ -282,37 +343,54 @@ fn wanted(
     }
 }
 
-/// The size of the volume, as it is now.
-fn volume_size() -> u64 {
-    let found = nix::sys::statvfs::statvfs(paths::VOLUME);
-    found.map(|found| found.blocks() * found.fragment_size()).unwrap_or_default()
-}
-
-/// Tells what there is to tell, whenever it changes, until it has been heard.
+/// Tells what there is to tell, whenever it changes, until it has been heard. Whether readers are sent here follows from
+/// the facts themselves: what is reported of them is rounded.
 async fn tell_all(
     client: Client,
     here: Environment,
     mut reports: watch::Receiver<Report>,
-    known: watch::Receiver<Known>,
+    mut facts: watch::Receiver<Facts>,
+    mut known: watch::Receiver<Known>,
 ) {
     let mut told: Option<(Report, &'static str)> = None;
+    let mut readers = Readers::new();
     loop {
         let report = reports.borrow_and_update().clone();
-        let readers = known.borrow().settings.failover.max_reader_lag_bytes;
-        let next = (report.clone(), label(&report, readers));
+        let failover = known.borrow_and_update().settings.failover;
+        let ttl = Duration::from_millis(failover.ttl_millis);
+        let now = Instant::now();
+        let behind = facts.borrow_and_update().behind_now(now, ttl);
+        let label = readers.label(&report, behind, failover.max_reader_lag_bytes, now);
+        let next = (report.clone(), label);
         if told.as_ref() != Some(&next) {
             match tell(&client, &here, &report, next.1).await {
                 Ok(()) => told = Some(next),
                 Err(error) => {
+                    // It may have been heard all the same: what was told before is not what is known there.
+                    told = None;
                     tracing::debug!(%error, "the report could not be written");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     continue;
                 }
             }
         }
-        if reports.changed().await.is_err() {
+        let changed = tokio::select! {
+            changed = reports.changed() => changed,
+            changed = facts.changed() => changed,
+            changed = known.changed() => changed,
+            () = calm(readers.wake(now)) => Ok(()),
+        };
+        if changed.is_err() {
             return;
         }
+    }
+}
+
+/// Waits for a moment, if there is one.
+async fn calm(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -320,11 +398,15 @@ struct Agent {
     here: Environment,
     client: Client,
     metrics: Metrics,
+    peers: Peers,
     known: watch::Receiver<Known>,
     credentials: watch::Receiver<Result<credentials::Credentials, String>>,
     facts: watch::Receiver<Facts>,
+    archived: watch::Receiver<Told>,
+    backups: watch::Receiver<Option<BackupReport>>,
     target: watch::Sender<Order>,
     report: watch::Sender<Report>,
+    standing: watch::Sender<Standing>,
     questions: mpsc::Receiver<peers::Asked>,
     nudge: Arc<Notify>,
     leave: Leave,
@@ -336,18 +418,19 @@ impl Agent {
         let api: Api<LeaseObject> = Api::namespaced(self.client.clone(), &self.here.namespace);
         let leases = Leases::new(api.clone(), name.clone(), self.here.clone());
         let (answers, mut answered) = mpsc::channel(16);
-        let mut asking = Asking::new(Peers::new(self.here.clone()), answers.clone());
+        let mut asking = Asking::new(self.peers.clone(), answers.clone());
         let mut seen = watcher(api, watcher::Config::default().fields(&format!("metadata.name={name}")))
             .default_backoff()
             .applied_objects()
             .boxed();
-        let mut machine = Machine::new(self.here.identity(), times(&self.known.borrow_and_update()));
+        let mut machine = Machine::new(self.here.identity(), times(&self.known.borrow_and_update().settings));
         let mut stop = std::pin::pin!(manager::told_to_stop());
         let mut stopping = false;
         // The newest version that was read or written: a watch may be behind.
         let mut newest = 0;
-        let mut routed = None;
+        let mut way = Way::default();
         let mut strays = routing::strays(&self.client, &self.here);
+        let mut story = Story::default();
         let mut input = Input::Instance(self.learned());
         loop {
             let now = Instant::now();
@@ -359,7 +442,7 @@ impl Agent {
             let request = machine.step(input, now);
             self.leave.set(machine.leave(now));
             if let Some(request) = request {
-                self.carry_out(&leases, request, &answers);
+                self.carry_out(&leases, request, story.news().filter(|_| machine.leads(now)), &answers);
             }
             self.target.send_if_modified(|current| {
                 let target = machine.target(now);
@@ -371,8 +454,11 @@ impl Agent {
             });
             asking.go_on(&machine, now);
             self.metrics.leading(machine.leads(now));
-            let report = self.compose(&machine, now);
-            self.route(&mut routed, &machine, &report, now);
+            self.standing
+                .send_replace(Standing { failsafe: machine.is_failsafe(now), led_at: machine.led_at() });
+            self.go_on_with(&mut story, &machine, now);
+            let report = self.compose(&machine, &story, now);
+            self.route(&mut way, &machine, &report, now);
             self.report.send_if_modified(|current| {
                 let changed = *current != report;
                 *current = report;
@@ -385,7 +471,7 @@ impl Agent {
             let wake = tokio::time::Instant::from_std(wake);
             input = tokio::select! {
                 Some(answer) = answered.recv() => answer,
-                Some(found) = seen.next() => match found.ok().map(lease::read) {
+                Some(found) = seen.next() => match found.ok().inspect(|found| story.read(found)).map(lease::read) {
                     Some(lease) if lease::version(&lease) > newest => {
                         newest = lease::version(&lease);
                         if lease.holder.is_none() {
@@ -397,7 +483,9 @@ impl Agent {
                     _ => Input::Tick,
                 },
                 Ok(()) = self.facts.changed() => Input::Instance(self.learned()),
-                Ok(()) = self.known.changed() => Input::Settings(times(&self.known.borrow_and_update())),
+                Ok(()) = self.archived.changed() => Input::Tick,
+                Ok(()) = self.backups.changed() => Input::Tick,
+                Ok(()) = self.known.changed() => Input::Settings(times(&self.known.borrow_and_update().settings)),
                 Some((question, answer)) = self.questions.recv() => {
                     // It is answered with what it changes.
                     let now = Instant::now();
@@ -405,13 +493,12 @@ impl Agent {
                     self.leave.set(machine.leave(now));
                     let _ = answer.send(machine.answer());
                     if let Some(request) = request {
-                        self.carry_out(&leases, request, &answers);
+                        self.carry_out(&leases, request, None, &answers);
                     }
                     Input::Tick
                 }
-                // Somebody has changed it: as the leader, it is led here once more.
                 Some(()) = strays.next() => {
-                    routed = None;
+                    way.strayed(Instant::now());
                     Input::Tick
                 }
                 () = &mut stop, if !stopping => {
@@ -435,22 +522,26 @@ impl Agent {
     }
 
     /// Asks the API server, and hands the answer to the loop.
-    fn carry_out(&self, leases: &Leases, request: Request, answers: &mpsc::Sender<Input>) {
-        let times = times(&self.known.borrow());
+    fn carry_out(
+        &self,
+        leases: &Leases,
+        request: Request,
+        story: Option<String>,
+        answers: &mpsc::Sender<Input>,
+    ) {
+        let times = times(&self.known.borrow().settings);
         let (leases, answers) = (leases.clone(), answers.clone());
         tokio::spawn(async move {
             let deadline = times.ttl.saturating_sub(times.margin) / 2;
-            let _ = answers.send(leases.carry_out(request, deadline).await).await;
+            let _ = answers.send(leases.carry_out(request, story, deadline).await).await;
         });
     }
 
-    /// Leads writers here as soon as this instance takes writes: once an epoch, unless somebody undoes it.
-    fn route(&self, routed: &mut Option<u64>, machine: &Machine, report: &Report, now: Instant) {
-        let epoch = machine.leader().map(|(_, epoch)| epoch).filter(|_| machine.leads(now));
-        if epoch.is_none() || report.role != Role::Primary || *routed == epoch {
+    /// Leads writers here as soon as this instance takes writes.
+    fn route(&self, way: &mut Way, machine: &Machine, report: &Report, now: Instant) {
+        if report.role != Role::Primary || !way.is_to_be_led(machine, now) {
             return;
         }
-        *routed = epoch;
         let (client, here, leave) = (self.client.clone(), self.here.clone(), self.leave.clone());
         tokio::spawn(async move {
             // As often as it takes, and while this instance leads. What comes too late all the same is undone by
@@ -463,71 +554,21 @@ impl Agent {
         });
     }
 
-    fn compose(&self, machine: &Machine, now: Instant) -> Report {
+    /// A leadership is worth telling of once a write has reached the disk in it.
+    fn go_on_with(&self, story: &mut Story, machine: &Machine, now: Instant) {
         let facts = self.facts.borrow();
-        let leads = machine.leads(now);
-        let status = facts.status.as_ref();
-        let primary =
-            facts.instance.running == Running::Primary && status.is_some_and(|status| !status.in_recovery);
-        let named = |quorum: &Quorum| quorum.count > 0 && quorum.names.contains(&self.here.pod);
-        let role = match facts.instance.running {
-            _ if facts.joining => Role::Joining,
-            Running::Primary if leads && primary => Role::Primary,
-            Running::Replica if facts.followed && machine.quorum().is_some_and(named) => Role::Synchronous,
-            Running::Replica if facts.followed => Role::Replica,
-            Running::Replica => Role::Joining,
-            _ => Role::Unknown,
-        };
-        let behind =
-            status.and_then(|status| Some(status.receiver.as_ref()?.latest_end?.since(status.position())));
-        let (leader, epoch) = machine.leader().unwrap_or_default();
-        let damage = self.credentials.borrow().as_ref().err().cloned();
-        let damage = damage.map(|damage| (reasons::SECRETS_DAMAGED.to_owned(), damage));
-        let (reason, problem) = damage.or_else(|| facts.trouble.clone()).unzip();
-        let mut followers: Vec<String> =
-            facts.instance.standbys.iter().filter(|one| one.streaming).map(|one| one.name.clone()).collect();
-        followers.sort();
-        Report {
-            followers: (role == Role::Primary).then_some(followers),
-            role,
-            timeline: status.map(|status| status.timeline.into()),
-            lag_bytes: behind.map(stepped),
-            writable: role == Role::Primary
-                && is_confirmed(&facts.instance)
-                && facts.instance.written.is_some_and(|last| now < last + FRESH),
-            version: status.map(|status| status.version.clone()),
-            system_id: match &facts.instance.data {
-                keelson_ha::Data::Present { system, .. } => Some(system.clone()),
-                keelson_ha::Data::None => None,
-            },
-            pending_restart: status.is_some_and(|status| !status.pending_restart.is_empty()),
-            lowering: facts.floored || status.is_some_and(|status| status.lowering),
-            settings: facts.fingerprint.clone(),
-            restarted: facts.restarted.clone(),
-            problem,
-            reason,
-            leader: leader.to_owned(),
-            epoch,
+        if let (Some(reign), Some(written)) = (machine.reign(), facts.instance.written) {
+            let ago = SignedDuration::try_from(now.saturating_duration_since(written)).unwrap_or_default();
+            let since = Timestamp::now().saturating_sub(ago).unwrap_or_else(|_| Timestamp::now());
+            story.begin(&self.here.pod, &reign, since, facts.gap);
         }
     }
-}
 
-/// Whether commits get the acknowledgements that they wait for.
-fn is_confirmed(instance: &Instance) -> bool {
-    let counts = |one: &&Standby| one.streaming && instance.commits.names.contains(&one.name);
-    instance.commits.is_fenced() || instance.standbys.iter().filter(counts).count() >= instance.commits.count
-}
-
-fn times(known: &Known) -> Settings {
-    let times = known.settings.failover;
-    Settings {
-        ttl: Duration::from_millis(times.ttl_millis),
-        look: Duration::from_millis(times.look_millis),
-        margin: Duration::from_millis(times.margin_millis),
-        instances: known.settings.replicas,
-        system: known.settings.system.clone(),
-        synchronous: known.settings.durability.mode == Durability::Quorum,
-        required: known.settings.durability.when_alone == StandbyPolicy::Required,
-        max_lag: times.max_lag_bytes,
+    fn compose(&mut self, machine: &Machine, story: &Story, now: Instant) -> Report {
+        let damage = self.credentials.borrow().as_ref().err().cloned();
+        let report = compose(&self.here.pod, machine, &self.facts.borrow(), story.told(), damage, now);
+        let archive = self.archived.borrow_and_update().archive.clone();
+        let backup = self.backups.borrow_and_update().clone();
+        Report { archive: archive.filter(|_| report.role == Role::Primary), backup, ..report }
     }
 }

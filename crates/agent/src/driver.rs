@@ -5,17 +5,24 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keelson_api::instance::{InstanceSettings, Names, ports, reasons};
-use keelson_engine::postgres::{Postgres, SLOT_PREFIX, Settings, Slot, Status, slot_name};
+use keelson_api::instance::{InstanceSettings, Names, RestoreRule, paths, ports, reasons};
+use keelson_engine::postgres::{Postgres, Resources, SLOT_PREFIX, Settings, Slot, Status, slot_name};
 use keelson_engine::{Data, Engine, Error, Process, Role, Stop, Synchronous, Upstream};
 use keelson_ha::{Instance, Quorum, Running, Target};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::archiving::{self, Told};
 use crate::credentials::Credentials;
 use crate::environment::Environment;
-use crate::facts::{self, Facts, Leave, Order, stopped};
-use crate::steps::{Acting, Leader, Remedy, Step, WayBack, next, way_back};
+use crate::facts::{self, Facts, Heard, Leave, Order, Trouble, Troubles, stopped};
+use crate::peers::{KeptLog, Peers};
+use crate::restoring;
+use crate::room::Room;
+use crate::silence::Silence;
+use crate::slots;
+use crate::steps::{Acting, Leader, Remedy, Step, Volume, WayBack};
+use crate::steps::{after_start_in_vain, next, paced, remedy, trouble, way_back};
 
 /// How often the database is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -31,15 +38,25 @@ const UPKEEP: Duration = Duration::from_secs(3);
 const FINISH: Duration = Duration::from_secs(30);
 /// How long it may write out what it has in memory before that, while it still serves.
 const CHECKPOINT: Duration = Duration::from_secs(5);
+/// How long, meanwhile, finished log may take to be sent.
+const DRAIN: Duration = Duration::from_secs(1);
 /// How long it may take to end at once. It is killed after that.
 const CLOSE: Duration = Duration::from_millis(500);
 /// How long a promotion may take.
 const PROMOTE: Duration = Duration::from_secs(30);
-/// A replica to which nothing has come for this long is brought back by other means.
-const LEFT_BEHIND: Duration = Duration::from_secs(15);
+/// So long one that led waits for a new leader to begin a timeline of its own.
+const UNBEGUN: Duration = Duration::from_secs(15);
 /// A step may fail for this long before that is said: others may not be ready for it yet, as a primary that is
 /// just being made and is to be copied.
 const TROUBLE: Duration = Duration::from_secs(10);
+
+/// A database that has answered and runs for this long was started well.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// After how long a restore is tried again that a store or a disk has failed.
+const RESTORE_SOON: Duration = Duration::from_secs(10);
+/// After how long one that waits for a person.
+const RESTORE_LATER: Duration = Duration::from_secs(30);
 
 /// So often it is tried to take back what the leader does not have before the leader is copied.
 const REWINDS: u32 = 3;
@@ -59,31 +76,53 @@ pub struct Wanted {
     pub restart: Option<String>,
 }
 
+/// What the rest of the agent tells the driver.
+pub struct Shell {
+    /// Where the others are.
+    pub peers: Peers,
+    /// What the database is to do.
+    pub target: watch::Receiver<Order>,
+    /// What is wanted of it besides.
+    pub wanted: watch::Receiver<Wanted>,
+    /// What the leader keeps of the log.
+    pub kept: watch::Receiver<Option<KeptLog>>,
+    /// How much room its volume has.
+    pub room: watch::Receiver<Room>,
+    /// How it stands with the archive of its log.
+    pub archived: watch::Receiver<Told>,
+    /// Somebody wants to know at once how the database is.
+    pub nudge: Arc<Notify>,
+    /// Until when commits may be acknowledged.
+    pub leave: Leave,
+}
+
 /// Drives one database.
 pub struct Driver {
     here: Environment,
     engine: Arc<Postgres>,
-    target: watch::Receiver<Order>,
+    shell: Shell,
     /// The order that is being carried out.
     order: u64,
-    wanted: watch::Receiver<Wanted>,
-    /// Somebody wants to know at once how the database is.
-    nudge: Arc<Notify>,
-    leave: Leave,
     /// What acknowledges commits that wait for no other instance.
     fence: Option<JoinHandle<()>>,
     facts: watch::Sender<Facts>,
     data: Data,
     acting: Acting,
-    /// The settings and credentials that are in force.
-    applied: Option<(String, Credentials)>,
+    /// The settings, credentials and sizes that are in force.
+    applied: Option<(String, Credentials, Resources)>,
     /// What was last made sure of on the primary.
     kept: Option<(Credentials, u32)>,
     /// When it was last looked whether the primary has less now.
     floor: Option<Instant>,
-    /// When something last came to this replica, or it was last made to follow.
-    heard: Instant,
+    /// For how long nothing has come to this replica.
+    silence: Silence,
+    /// When somebody last took writes, as far as is known here: this instance, or one whose log came in.
+    alive: Option<Instant>,
     remedy: Remedy,
+    troubles: Troubles,
+    starts: Starts,
+    /// Whether it was started once more, since nothing came, and nothing has come since.
+    restarted: bool,
     /// How often in a row it could not be taken back.
     rewinds: u32,
     /// Since when steps fail.
@@ -92,6 +131,8 @@ pub struct Driver {
     old: bool,
     /// The last epoch in which the data took writes.
     led: Option<u64>,
+    /// Why it could not be made from a repository, and when that is tried again.
+    unrestored: Option<(Instant, Trouble)>,
 }
 
 impl Driver {
@@ -99,10 +140,7 @@ impl Driver {
     pub async fn start(
         here: Environment,
         engine: Arc<Postgres>,
-        target: watch::Receiver<Order>,
-        wanted: watch::Receiver<Wanted>,
-        nudge: Arc<Notify>,
-        leave: Leave,
+        shell: Shell,
     ) -> Result<watch::Receiver<Facts>, Error> {
         let data = engine.data().await?;
         let led = engine.led();
@@ -112,19 +150,18 @@ impl Driver {
             status: None,
             joining: false,
             followed: false,
+            heard: None,
             floored: false,
             fingerprint: None,
-            restarted: wanted.borrow().restart.clone(),
+            restarted: shell.wanted.borrow().restart.clone(),
+            gap: None,
             trouble: None,
         });
         let driver = Driver {
             here,
             engine,
-            target,
+            shell,
             order: 0,
-            wanted,
-            nudge,
-            leave,
             fence: None,
             facts,
             data,
@@ -132,12 +169,17 @@ impl Driver {
             applied: None,
             kept: None,
             floor: None,
-            heard: Instant::now(),
+            silence: Silence::broken(Instant::now()),
+            alive: None,
             remedy: Remedy::None,
+            troubles: Troubles::default(),
+            starts: Starts::default(),
+            restarted: false,
             rewinds: 0,
             failing: None,
             old: true,
             led,
+            unrestored: None,
         };
         tokio::spawn(driver.drive());
         Ok(receiver)
@@ -146,8 +188,9 @@ impl Driver {
     async fn drive(mut self) {
         let mut process = self.engine.process();
         loop {
-            let mut closing = self.target.clone();
-            let to_lead = matches!(self.target.borrow().target, Target::Primary { .. } | Target::Create);
+            let mut closing = self.shell.target.clone();
+            let to_lead =
+                matches!(self.shell.target.borrow().target, Target::Primary { .. } | Target::Create);
             let leads = to_lead || matches!(self.acting, Acting::Primary(_));
             let told_to_close =
                 async { closing.wait_for(|order| order.target == Target::Close).await.is_ok() };
@@ -170,9 +213,9 @@ impl Driver {
                 _ => LOOK,
             };
             tokio::select! {
-                changed = self.target.changed() => if changed.is_err() { return },
+                changed = self.shell.target.changed() => if changed.is_err() { return },
                 _ = process.changed() => {}
-                () = self.nudge.notified() => {}
+                () = self.shell.nudge.notified() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -180,19 +223,23 @@ impl Driver {
 
     /// One step, and a look. Says whether another one may follow at once.
     async fn round(&mut self, process: &mut watch::Receiver<Process>) -> bool {
-        let Order { number, target } = self.target.borrow_and_update().clone();
+        let Order { number, target } = self.shell.target.borrow_and_update().clone();
         self.order = number;
         let process_is = *process.borrow_and_update();
         self.notice_end(process_is).await;
-        let step = next(&target, &self.data, &self.acting, self.led.is_some(), self.remedy);
+        let volume = Volume { led: self.led.is_some(), damaged: self.engine.is_damaged() };
+        let step = next(&target, &self.data, &self.acting, volume, self.remedy);
+        let step =
+            paced(step, self.starts.in_vain, self.starts.ended.map_or(Duration::MAX, |at| at.elapsed()));
         let done = self.take(&step).await;
         self.failing = done.is_err().then(|| self.failing.unwrap_or_else(Instant::now));
         let for_long = self.failing.is_some_and(|since| since.elapsed() >= TROUBLE);
-        self.say(match (&done, &step) {
-            (Err(error), _) => for_long.then(|| (reason(error), error.to_string())),
-            (Ok(()), Step::Trouble(why)) => Some(("Stuck".to_owned(), why.clone())),
-            (Ok(()), _) => None,
-        });
+        self.troubles.step = match &done {
+            Err(_) if self.unrestored.is_some() => self.unrestored.clone().map(|(_, trouble)| trouble),
+            Err(error) => for_long.then(|| (reason(error), error.to_string())),
+            Ok(()) => trouble(&step, self.starts.in_vain).map(|why| ("Stuck".to_owned(), why)),
+        };
+        self.say();
         if let Err(error) = &done {
             tracing::warn!(?step, %error, "a step failed, and is tried again");
         }
@@ -205,7 +252,19 @@ impl Driver {
     async fn notice_end(&mut self, process: Process) {
         if !matches!(process, Process::Running(_)) && self.acting != Acting::Not {
             tracing::warn!(?process, "the database has ended by itself, or was not started");
+            self.count_start();
             self.ended().await;
+        }
+    }
+
+    /// A start that came to nothing counts until one does not.
+    fn count_start(&mut self) {
+        if !self.starts.well {
+            self.starts.in_vain += 1;
+            self.starts.ended = Some(Instant::now());
+            let in_vain = self.starts.in_vain;
+            self.remedy = after_start_in_vain(self.remedy, &self.shell.target.borrow().target, in_vain);
+            tracing::warn!(in_vain, remedy = ?self.remedy, "a start has come to nothing");
         }
     }
 
@@ -213,8 +272,14 @@ impl Driver {
         match step {
             Step::Nothing | Step::Trouble(_) => return Ok(()),
             Step::Initialise => {
-                tracing::info!("making a new database");
-                self.engine.initialise().await?;
+                let from = self.shell.wanted.borrow().instance.restore.clone();
+                match from {
+                    Some(rule) => self.restore(&rule).await?,
+                    None => {
+                        tracing::info!("making a new database");
+                        self.engine.initialise().await?;
+                    }
+                }
             }
             Step::Clone(of) => self.copy(of).await?,
             Step::Rewind(of) => self.rewind(of).await?,
@@ -224,6 +289,7 @@ impl Driver {
                 self.engine.set_synchronous(&synchronous(commits)).await?;
                 // Said before it is so: what may take writes counts as taking them.
                 self.acting = Acting::Primary(commits.clone());
+                self.starts.begin();
                 self.engine.start(&Role::Primary).await?;
                 self.keep_fence(commits);
             }
@@ -232,20 +298,21 @@ impl Driver {
                 if of.is_some() {
                     self.set_led(None).await?;
                 }
-                let upstream = of.as_ref().map(|of| self.upstream(&of.name));
+                let upstream = self.upstream_of(of.as_ref()).await;
                 // A server for which commits wait for nobody at first comes to wait only some time after it
                 // was told to.
                 self.engine.set_synchronous(&synchronous(&Quorum::fence())).await?;
+                self.starts.begin();
                 self.engine.start(&Role::Replica(upstream)).await?;
                 self.acting = Acting::Replica(of.clone());
-                self.heard = Instant::now();
+                self.silence = Silence::broken(Instant::now());
             }
-            Step::Promote(epoch, commits) => {
-                tracing::info!(epoch, "becoming primary");
+            Step::Promote { epoch, history, commits } => {
+                tracing::info!(epoch, history, "becoming primary");
                 self.set_led(Some(*epoch)).await?;
                 self.acting = Acting::Primary(commits.clone());
                 self.keep_fence(commits);
-                self.engine.promote(&synchronous(commits), PROMOTE).await?;
+                self.engine.promote(&synchronous(commits), *history, PROMOTE).await?;
                 // Those that have to be rewound find the new history in it.
                 self.engine.checkpoint_soon();
             }
@@ -261,8 +328,9 @@ impl Driver {
             Step::Finish => {
                 tracing::info!("ending in good order");
                 if matches!(self.acting, Acting::Primary(_)) {
-                    // Most of the work of ending is done while it still serves.
-                    let _ = self.engine.checkpoint(CHECKPOINT).await;
+                    // What is finished of the log is sent while it still serves. What is not is sent by the next.
+                    let drained = archiving::drained(self.shell.archived.clone(), DRAIN);
+                    tokio::join!(self.wind_down(), drained);
                 }
                 self.engine.stop(Stop::Fast, FINISH).await?;
                 self.ended().await;
@@ -294,7 +362,7 @@ impl Driver {
     /// Puts the fence up before commits wait for it, and leaves it there while it may be waited for.
     fn keep_fence(&mut self, commits: &Quorum) {
         if commits.is_fenced() && self.fence.is_none() {
-            let leave = self.leave.clone();
+            let leave = self.shell.leave.clone();
             self.fence = Some(self.engine.fence(move || leave.is_given()));
         }
     }
@@ -320,24 +388,54 @@ impl Driver {
     /// Follows another, or nobody.
     async fn follow(&mut self, of: Option<&Leader>) -> Result<(), Error> {
         tracing::info!(?of, "following another, or nobody");
-        let upstream = of.map(|of| self.upstream(&of.name));
+        let upstream = self.upstream_of(of).await;
         if of.is_some() {
             self.set_led(None).await?;
         }
         self.engine.follow(upstream.as_ref()).await?;
         self.acting = Acting::Replica(of.cloned());
-        self.heard = Instant::now();
+        self.silence = Silence::broken(Instant::now());
         Ok(())
+    }
+
+    /// Waits until the database is to do something else than now.
+    fn something_else(&self) -> impl Future<Output = ()> + use<> {
+        let mut target = self.shell.target.clone();
+        let wanted = target.borrow_and_update().clone();
+        async move { while target.changed().await.is_ok() && *target.borrow() == wanted {} }
+    }
+
+    /// Makes the database from a repository, unless meanwhile something else is wanted. What went wrong is said at once,
+    /// and a store is not asked all the time.
+    async fn restore(&mut self, rule: &RestoreRule) -> Result<(), Error> {
+        let failed = |why: &str| Error::Data { doing: "restoring", why: why.to_owned() };
+        if let Some((again, (_, problem))) = &self.unrestored
+            && Instant::now() < *again
+        {
+            return Err(failed(problem));
+        }
+        let (engine, other) = (self.engine.clone(), self.something_else());
+        let begins = || self.facts.send_modify(|facts| facts.joining = true);
+        let restored = tokio::select! {
+            restored = restoring::restore(&engine, rule, paths::PROGRAM, begins) => restored,
+            () = other => return Ok(()),
+        };
+        self.unrestored = match restored {
+            Ok(()) => None,
+            Err(trouble) => {
+                let pause = if trouble.passes { RESTORE_SOON } else { RESTORE_LATER };
+                Some((Instant::now() + pause, (trouble.reason.to_owned(), trouble.problem)))
+            }
+        };
+        self.unrestored.as_ref().map_or(Ok(()), |(_, (_, problem))| Err(failed(problem)))
     }
 
     /// Copies another instance, unless meanwhile something else is wanted.
     async fn copy(&mut self, of: &str) -> Result<(), Error> {
         tracing::info!(of, "copying another instance");
         self.facts.send_modify(|facts| facts.joining = true);
-        let upstream = self.upstream(of);
-        let mut target = self.target.clone();
-        let wanted = target.borrow_and_update().clone();
-        let other = async { while target.changed().await.is_ok() && *target.borrow() == wanted {} };
+        let upstream = self.upstream(of).await;
+        let other = self.something_else();
         tokio::select! {
             copied = Engine::clone_from(self.engine.as_ref(), &upstream, &|_| {}) => copied?,
             () = other => return Ok(()),
@@ -350,13 +448,19 @@ impl Driver {
 
     /// Takes back what another does not have. Where that can't be done, it is copied instead.
     async fn rewind(&mut self, of: &str) -> Result<(), Error> {
-        let upstream = self.upstream(of);
+        let upstream = self.upstream(of).await;
         let theirs = self.engine.timeline_of(&upstream).await?;
-        match way_back(&self.data, theirs, self.remedy) {
+        let waited = self.failing.is_some_and(|since| since.elapsed() > UNBEGUN);
+        match way_back(&self.data, theirs, self.remedy, waited, self.restarted || self.starts.in_vain > 0) {
             WayBack::Rewind => tracing::warn!(of, "taking back what the leader does not have"),
             WayBack::Wait => {
                 let why = format!("{of} has not begun a timeline of its own yet");
                 return Err(Error::Data { doing: "taking back what the leader does not have", why });
+            }
+            WayBack::Restart => {
+                tracing::warn!(of, "nothing comes from the leader, so this replica is started once more");
+                (self.remedy, self.restarted) = (Remedy::None, true);
+                return Ok(());
             }
             WayBack::Clone => {
                 tracing::warn!(of, "this replica can't follow, so the leader is copied");
@@ -381,19 +485,26 @@ impl Driver {
         rewound
     }
 
-    fn upstream(&self, of: &str) -> Upstream {
+    async fn upstream_of(&self, of: Option<&Leader>) -> Option<Upstream> {
+        match of {
+            Some(of) => Some(self.upstream(&of.name).await),
+            None => None,
+        }
+    }
+
+    async fn upstream(&self, of: &str) -> Upstream {
         Upstream {
             host: self.here.host(of),
-            address: None,
+            address: self.shell.peers.find(of).await,
             port: ports::POSTGRES,
             slot: Some(slot_name(&self.here.pod)),
         }
     }
 
-    fn say(&self, trouble: Option<(String, String)>) {
+    fn say(&self) {
         self.facts.send_modify(|facts| {
             facts.joining = false;
-            facts.trouble = trouble;
+            facts.trouble = self.troubles.told();
         });
     }
 
@@ -411,25 +522,41 @@ impl Driver {
             self.tell(status.clone(), None);
         }
         let alive = primary && self.engine.heartbeat(PATIENCE).await.is_ok();
+        self.starts.seen(alive || status.as_ref().is_some_and(facts::streams), status.is_some());
         self.tell(status.clone(), alive.then(Instant::now));
         self.consider_remedy(status.as_ref()).await;
         if status.as_ref().is_some_and(|status| status.slots.iter().any(is_lost)) {
             self.kept = None;
         }
+        // None of it is as urgent as a new order.
+        let ordered = self.ordered_otherwise();
         let upkeep = async {
             if status.is_some() {
                 self.settle().await?;
             }
-            if primary { self.keep().await } else { Ok(()) }
+            match &status {
+                Some(_) if primary => self.keep().await?,
+                Some(status) if !leads => self.keep_for_others(status).await,
+                _ => {}
+            }
+            Ok(())
         };
-        let trouble = match tokio::time::timeout(UPKEEP, upkeep).await {
+        let done = async {
+            tokio::select! {
+                biased;
+                () = ordered => Ok(()),
+                done = upkeep => done,
+            }
+        };
+        let trouble = match tokio::time::timeout(UPKEEP, done).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some((reason(&error), error.to_string())),
             Err(_) => Some(("DatabaseFailed".to_owned(), "the database does not answer in time".to_owned())),
         };
-        if trouble.is_some() {
-            self.facts.send_modify(|facts| facts.trouble = trouble);
-        }
+        let full = || Some(*self.shell.room.borrow()).filter(|room| room.is_full());
+        let trouble = trouble.or_else(|| Some((reasons::VOLUME_FULL.to_owned(), full()?.told())));
+        self.troubles.upkeep = trouble;
+        self.say();
         if status.is_some() {
             self.restart_if_asked().await;
         }
@@ -439,24 +566,38 @@ impl Driver {
     fn tell(&mut self, status: Option<Status>, written: Option<Instant>) {
         let streams = status.as_ref().is_some_and(facts::streams);
         if streams {
-            self.heard = Instant::now();
+            let now = Instant::now();
+            self.silence = Silence::broken(now);
+            self.restarted = false;
+            let silent = status.as_ref().and_then(|status| status.receiver.as_ref()?.silent);
+            let silent = silent.and_then(|silent| Duration::try_from_secs_f64(silent).ok());
+            self.alive = silent.map_or(Some(now), |silent| now.checked_sub(silent));
         }
+        let end = status.as_ref().and_then(|status| status.receiver.as_ref()?.latest_end);
+        let heard = self.alive.filter(|_| streams).map(|at| Heard { at, end });
         let names = Names(&self.here.database);
         let mut instance = facts::observe(&self.acting, &self.data, self.led, status.as_ref(), names);
         let last = self.facts.borrow().instance.written.filter(|_| instance.running == Running::Primary);
         instance.written = written.or(last);
+        let first = written.filter(|_| last.is_none());
+        let gap = first.zip(self.alive).map(|(first, alive)| first.saturating_duration_since(alive));
+        self.alive = written.or(self.alive);
         instance.damaged = self.engine.is_damaged();
+        instance.full = self.shell.room.borrow().is_full();
         self.facts.send_modify(|facts| {
             facts.order = self.order;
             facts.instance = instance;
             facts.followed = matches!(self.acting, Acting::Replica(_)) && (facts.followed || streams);
+            facts.heard = heard.or(facts.heard).filter(|_| matches!(self.acting, Acting::Replica(_)));
             facts.floored = self.engine.is_floored();
+            if first.is_some() {
+                facts.gap = gap;
+            }
             facts.status = status;
         });
     }
 
-    /// A replica to which nothing comes although it follows somebody has lost its way: its log and the
-    /// leader's have parted, or what it needs is no longer there.
+    /// A replica to which nothing comes although it follows somebody has lost its way.
     async fn consider_remedy(&mut self, status: Option<&Status>) {
         let followed = self.facts.borrow().followed;
         if self.old && followed {
@@ -465,39 +606,85 @@ impl Driver {
                 Err(error) => tracing::warn!(%error, "what a copy has replaced could not be removed"),
             }
         }
-        let behind = matches!(self.acting, Acting::Replica(Some(_)))
+        if let Acting::Replica(Some(of)) = &self.acting
             && status.is_some()
-            && self.heard.elapsed() > LEFT_BEHIND;
-        if behind && matches!(self.target.borrow().target, Target::Replica { .. }) {
-            tracing::warn!("nothing comes from the leader");
-            self.remedy = Remedy::Rewind;
+            && self.silence.is_to_ask(Instant::now())
+        {
+            let answered = self.is_answered_by(&of.name).await;
+            self.silence.asked(answered, Instant::now());
+        }
+        let silent = status.is_some() && self.silence.is_own_fault(Instant::now());
+        let damaged = self.engine.is_damaged();
+        let next = remedy(self.remedy, &self.shell.target.borrow().target, &self.acting, silent, damaged);
+        if next != self.remedy {
+            tracing::warn!(silent, damaged, remedy = ?next, "this replica has to be brought back");
+            self.remedy = next;
+        }
+    }
+
+    /// Whether another lets this instance in as one that follows it. Not waited for once there is another order.
+    async fn is_answered_by(&self, of: &str) -> bool {
+        let asked = async { self.engine.timeline_of(&self.upstream(of).await).await };
+        tokio::select! {
+            biased;
+            () = self.ordered_otherwise() => false,
+            asked = tokio::time::timeout(UPKEEP, asked) => {
+                matches!(asked, Ok(Ok(_)))
+            }
+        }
+    }
+
+    /// Waits until something else is ordered than what is being carried out.
+    fn ordered_otherwise(&self) -> impl Future<Output = ()> + use<> {
+        let (mut order, number) = (self.shell.target.clone(), self.order);
+        async move {
+            if order.wait_for(|order| order.number != number).await.is_err() {
+                std::future::pending::<()>().await;
+            }
         }
     }
 
     /// Roles, passwords and slots on the primary; they reach the replicas with all else.
     async fn keep(&mut self) -> Result<(), Error> {
-        let wanted = self.wanted.borrow().clone();
+        let wanted = self.shell.wanted.borrow().clone();
         let keep = (wanted.credentials.clone(), wanted.instance.replicas);
         if self.kept.as_ref() == Some(&keep) {
             return Ok(());
         }
         let Credentials { superuser, app, .. } = &wanted.credentials;
         self.engine.ensure_replication().await?;
-        let others = (0..wanted.instance.replicas).map(|ordinal| format!("{}-{ordinal}", self.here.database));
-        let slots: BTreeSet<String> =
-            others.filter(|name| *name != self.here.pod).map(|name| slot_name(&name)).collect();
-        self.engine.ensure_slots(&slots).await?;
+        let slots = slots::wanted(Names(&self.here.database), &self.here.pod, wanted.instance.replicas);
+        self.engine.ensure_slots(&slots.collect()).await?;
         self.engine.set_password(&superuser.name, &superuser.password).await?;
         self.engine.ensure_app(&app.name, &wanted.instance.app.database, &app.password).await?;
         self.kept = Some(keep);
         Ok(())
     }
 
+    /// On a replica, slots for when it is promoted. It can do without.
+    async fn keep_for_others(&mut self, status: &Status) {
+        let instances = self.shell.wanted.borrow().instance.replicas;
+        let wanted = || slots::wanted(Names(&self.here.database), &self.here.pod, instances);
+        let kept = self.shell.kept.has_changed().is_ok_and(|changed| changed);
+        let Some(kept) = self.shell.kept.borrow_and_update().clone().filter(|_| kept) else { return };
+        let keep = async {
+            self.engine.ensure_slots(&wanted().collect()).await?;
+            for (slot, from) in slots::to_keep(wanted(), &kept, status.position()) {
+                self.engine.advance_slot(&slot, from).await?;
+            }
+            Ok::<(), Error>(())
+        };
+        if let Err(error) = keep.await {
+            tracing::warn!(%error, "the log is not kept here for the others");
+        }
+    }
+
     /// Settings that have changed.
     async fn settle(&mut self) -> Result<(), Error> {
-        let wanted = self.wanted.borrow().clone();
+        let wanted = self.shell.wanted.borrow().clone();
         // Settings come through the API server, passwords and certificates by way of the kubelet, a while later.
-        let wants = (wanted.fingerprint.clone(), wanted.credentials.clone());
+        // A volume grows when nobody asks.
+        let wants = (wanted.fingerprint.clone(), wanted.credentials.clone(), wanted.engine.resources);
         if self.applied.as_ref() != Some(&wants) {
             self.engine.apply(&wanted.engine).await?;
             self.applied = Some(wants);
@@ -510,19 +697,52 @@ impl Driver {
         Ok(())
     }
 
+    /// Most of the work of ending is done while it still serves.
+    async fn wind_down(&self) {
+        if let Err(error) = self.engine.wind_down(CHECKPOINT).await {
+            tracing::debug!(%error, "it ends without having been prepared for it");
+        }
+    }
+
     async fn restart_if_asked(&mut self) {
-        let asked = self.wanted.borrow().restart.clone();
+        let asked = self.shell.wanted.borrow().restart.clone();
         if self.facts.borrow().restarted == asked {
             return;
         }
         tracing::info!("restarting the database, as asked");
-        // Most of the work of ending is done while it still serves.
-        let _ = self.engine.checkpoint(CHECKPOINT).await;
+        self.wind_down().await;
         self.facts.send_modify(|facts| facts.restarted = asked);
         if let Err(error) = self.engine.stop(Stop::Fast, FINISH).await {
             tracing::error!(%error, "the database could not be ended");
         }
         self.ended().await;
+    }
+}
+
+/// How starts of the database went.
+#[derive(Debug, Default)]
+struct Starts {
+    /// How many in a row came to nothing.
+    in_vain: u32,
+    /// When the last of these ended.
+    ended: Option<Instant>,
+    /// When it was last started.
+    begun: Option<Instant>,
+    /// Whether that came to something.
+    well: bool,
+}
+
+impl Starts {
+    fn begin(&mut self) {
+        (self.begun, self.well) = (Some(Instant::now()), false);
+    }
+
+    /// It is of use: it writes, or follows. Or at least it answers, and goes on to.
+    fn seen(&mut self, of_use: bool, answers: bool) {
+        let settled = answers && self.begun.is_some_and(|begun| begun.elapsed() > SETTLED);
+        if of_use || settled {
+            (self.well, self.in_vain) = (true, 0);
+        }
     }
 }
 

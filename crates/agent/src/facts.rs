@@ -1,11 +1,11 @@
 //! What is known of the database, as leadership and the rest of the agent see it.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use keelson_api::instance::Names;
-use keelson_engine::Data;
 use keelson_engine::postgres::Status;
+use keelson_engine::{Data, Lsn};
 use keelson_ha::{Instance, Position, Quorum, Receiving, Running, Standby, Target};
 
 use crate::steps::Acting;
@@ -32,14 +32,64 @@ pub struct Facts {
     pub joining: bool,
     /// Whether it has followed another since it was started: before that, its data is of the past.
     pub followed: bool,
+    /// Replica: what was last heard of the leader's log.
+    pub heard: Option<Heard>,
     /// Whether it has more of something than was asked for, since its primary has.
     pub floored: bool,
     /// The settings that are in force.
     pub fingerprint: Option<String>,
     /// The last restart that was asked for and done.
     pub restarted: Option<String>,
-    /// What is wrong: a word, and a sentence.
-    pub trouble: Option<(String, String)>,
+    /// For how long nobody was known to take writes before the first one that reached the disk here, since this
+    /// instance was last made primary.
+    pub gap: Option<Duration>,
+    /// What is wrong.
+    pub trouble: Option<Trouble>,
+}
+
+/// What is wrong: a word, and a sentence.
+pub type Trouble = (String, String);
+
+/// What is wrong with an instance, by where it was found. Each finding stands until the same place finds otherwise: what
+/// is told must not come and go while nothing changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Troubles {
+    /// With what the program should do.
+    pub step: Option<Trouble>,
+    /// With what belongs to it: settings, roles, slots, room.
+    pub upkeep: Option<Trouble>,
+}
+
+impl Troubles {
+    /// What to tell: rather the cause, which is more often in what belongs to it.
+    pub fn told(&self) -> Option<Trouble> {
+        self.upkeep.clone().or_else(|| self.step.clone())
+    }
+}
+
+/// What a replica has heard of the log that it follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// When something last came.
+    pub at: Instant,
+    /// The end of that log, as was said then.
+    pub end: Option<Lsn>,
+}
+
+/// A leader that has nothing to say says so within this; and one that has fallen silent has a successor by then, which
+/// readers must not hold up (see `readers`).
+const QUIET: Duration = Duration::from_secs(5);
+
+impl Facts {
+    /// Replica: how much of the leader's log readers do not see here. What has come counts when it is replayed.
+    pub fn behind(&self) -> Option<u64> {
+        Some(self.heard?.end?.since(self.status.as_ref()?.replayed?))
+    }
+
+    /// The same, if anything has come for so long that it can still be believed.
+    pub fn behind_now(&self, now: Instant, ttl: Duration) -> Option<u64> {
+        self.heard.filter(|heard| now < heard.at + ttl + QUIET).and_then(|_| self.behind())
+    }
 }
 
 /// Until when commits may be acknowledged that wait for no other instance.
@@ -64,8 +114,8 @@ pub fn streams(status: &Status) -> bool {
     status.receiver.as_ref().is_some_and(|receiver| receiver.status == "streaming")
 }
 
-/// The instance as leadership is to see it, from what its program does and says. When it last wrote, and
-/// whether its disk has failed it, is for others to say.
+/// The instance as leadership is to see it, from what its program does and says. When it last wrote, whether its
+/// disk has failed it, and whether that has room, is for others to say.
 pub fn observe(
     acting: &Acting,
     data: &Data,
@@ -126,6 +176,7 @@ pub fn stopped(data: &Data, led: Option<u64>) -> Instance {
         commits: Quorum::default(),
         written: None,
         damaged: false,
+        full: false,
     }
 }
 
@@ -142,8 +193,6 @@ fn position(status: &Status) -> Position {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::{Value, json};
 
     use super::*;
@@ -176,6 +225,35 @@ mod tests {
     }
 
     #[test]
+    fn readers_see_what_was_replayed_and_for_a_while_only() {
+        let (at, ttl) = (Instant::now(), Duration::from_secs(10));
+        let mut facts = Facts {
+            order: 0,
+            instance: stopped(&Data::Absent, None),
+            status: Some(status(&[("received", json!("0/5000000")), ("replayed", json!("0/1000000"))])),
+            joining: false,
+            followed: true,
+            heard: Some(Heard { at, end: Some(Lsn(0x500_0000)) }),
+            floored: false,
+            fingerprint: None,
+            restarted: None,
+            gap: None,
+            trouble: None,
+        };
+        assert_eq!(facts.behind(), Some(0x400_0000), "what has only come is seen by nobody");
+        let later = |seconds| at + Duration::from_secs(seconds);
+        assert_eq!(facts.behind_now(later(14), ttl), Some(0x400_0000));
+        assert_eq!(facts.behind_now(later(15), ttl), None, "much may have been written since");
+        assert_eq!(
+            facts.behind_now(later(4), Duration::ZERO),
+            Some(0x400_0000),
+            "a leader may have nothing to say"
+        );
+        facts.heard = None;
+        assert_eq!(facts.behind_now(at, ttl), None, "it has never followed anybody");
+    }
+
+    #[test]
     fn only_instances_count_as_standbys() {
         let one = |name: &str| {
             json!({"name": name, "state": "streaming", "sync": "quorum", "sent": null, "written": null,
@@ -187,6 +265,22 @@ mod tests {
         let seen = observe(&acting, &Data::Absent, None, Some(&status), Names("orders"));
         let names: Vec<&str> = seen.standbys.iter().map(|standby| standby.name.as_str()).collect();
         assert_eq!(names, ["orders-1"]);
+    }
+
+    #[test]
+    fn a_trouble_stands_until_it_is_over_where_it_was_found() {
+        let full = || Some(("VolumeFull".to_owned(), "the volume is full".to_owned()));
+        let stuck = || Some(("Stuck".to_owned(), "it does not start".to_owned()));
+        let mut troubles = Troubles::default();
+        assert_eq!(troubles.told(), None);
+        troubles.upkeep = full();
+        // The next step is done without trouble, and says so before it is looked again.
+        troubles.step = None;
+        assert_eq!(troubles.told(), full());
+        troubles.step = stuck();
+        assert_eq!(troubles.told(), full(), "the cause");
+        troubles.upkeep = None;
+        assert_eq!(troubles.told(), stuck());
     }
 
     #[test]

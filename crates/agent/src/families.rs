@@ -11,6 +11,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::metrics::Standing;
+
 /// So many standbys have series of their own: whoever follows chooses its name.
 const MOST_STANDBYS: usize = 32;
 
@@ -78,11 +80,38 @@ impl<'a> Page<'a> {
 }
 
 /// What the agent knows of leadership, besides whether it leads.
-pub fn agent(page: &mut Page<'_>, report: &Report) -> fmt::Result {
+pub fn agent(page: &mut Page<'_>, report: &Report, standing: Standing) -> fmt::Result {
     let help = "The epoch of the leadership that this instance knows of";
     page.gauge("keelson_agent_epoch", help, number(report.epoch))?;
     let help = "1 while this instance takes writes: its last one reached the disk, and its leadership holds";
-    page.gauge("keelson_agent_writable", help, u8::from(report.writable))
+    page.gauge("keelson_agent_writable", help, u8::from(report.writable))?;
+    let help = "1 while this instance leads without a Lease that says so, since the others confirm it";
+    page.gauge("keelson_agent_failsafe", help, u8::from(standing.failsafe))?;
+    archive(page, report)?;
+    let Some(led_at) = standing.led_at else { return Ok(()) };
+    let help = "Time since somebody was last known to lead, this instance or another";
+    page.gauge("keelson_agent_leader_age_seconds", help, led_at.elapsed().as_secs_f64())
+}
+
+/// How it stands with the archive of the log, on the primary of a database whose log goes anywhere.
+fn archive(page: &mut Page<'_>, report: &Report) -> fmt::Result {
+    let Some(archive) = &report.archive else { return Ok(()) };
+    let help = "1 while the log can't be archived";
+    page.gauge("keelson_agent_archive_failing", help, u8::from(archive.reason.is_some()))?;
+    let help = "Log that waits to be archived";
+    page.gauge("keelson_agent_archive_waiting_bytes", help, number(archive.waiting_bytes))?;
+    if let Some(left) = archive.full_in_seconds {
+        let help = "Time until the volume is full with log that can't be archived, at the present rate";
+        page.gauge("keelson_agent_archive_volume_left_seconds", help, number(left))?;
+    }
+    let seconds = |time: jiff::Timestamp| time.as_millisecond() as f64 / 1000.0;
+    if let Some(first) = archive.first_recoverable {
+        let help = "The first moment that can be restored, as a Unix time";
+        page.gauge("keelson_agent_recoverable_first_timestamp_seconds", help, seconds(first))?;
+    }
+    let Some(last) = archive.last_recoverable else { return Ok(()) };
+    let help = "The last moment that certainly can be restored, as a Unix time";
+    page.gauge("keelson_agent_recoverable_last_timestamp_seconds", help, seconds(last))
 }
 
 /// The numbers of the database, as far as they are known.

@@ -32,11 +32,12 @@ impl Leases {
     }
 
     /// Carries out a request, for no longer than that, and says what came of it.
-    pub async fn carry_out(&self, request: Request, deadline: Duration) -> Input {
+    /// A story of leaderships goes along with a write.
+    pub async fn carry_out(&self, request: Request, story: Option<String>, deadline: Duration) -> Input {
         let answer = async {
             match request {
                 Request::Read => self.api.get_opt(&self.name).await.map(|found| Input::Read(found.map(read))),
-                Request::Write { draft, replaces } => self.write(&draft, replaces).await,
+                Request::Write { draft, replaces } => self.write(&draft, story, replaces).await,
             }
         };
         match tokio::time::timeout(deadline, answer).await {
@@ -51,14 +52,22 @@ impl Leases {
         }
     }
 
-    async fn write(&self, draft: &Draft, replaces: Option<String>) -> Result<Input, kube::Error> {
+    async fn write(
+        &self,
+        draft: &Draft,
+        story: Option<String>,
+        replaces: Option<String>,
+    ) -> Result<Input, kube::Error> {
         let sent = Instant::now();
         let written = match replaces {
             Some(version) => {
                 let params =
                     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-                let patch = Patch::Merge(patch(draft, &version));
-                self.api.patch(&self.name, &params, &patch).await?
+                let mut patch = patch(draft, &version);
+                if let Some(story) = story {
+                    patch["metadata"]["annotations"][annotations::LEADERSHIPS] = json!(story);
+                }
+                self.api.patch(&self.name, &params, &Patch::Merge(patch)).await?
             }
             None => self.api.create(&PostParams::default(), &self.first(draft)).await?,
         };
@@ -77,6 +86,7 @@ impl Leases {
                 annotations: Some(
                     [
                         (annotations::EPOCH, Some(draft.epoch.to_string())),
+                        (annotations::HISTORY, Some(draft.history.to_string())),
                         (annotations::SYSTEM_ID, draft.system.clone()),
                         (annotations::SYNC, sync(&draft.quorum)),
                     ]
@@ -106,9 +116,12 @@ fn patch(draft: &Draft, version: &str) -> Value {
     });
     let mut annotations = json!({
         annotations::EPOCH: draft.epoch.to_string(),
+        annotations::HISTORY: draft.history.to_string(),
         annotations::HANDOVER_TO: successor,
         annotations::SYNC: sync(&draft.quorum),
         annotations::LOG_END: draft.end.map(|end| format!("{}/{}", end.history, end.offset)),
+        // Two renewals never replace the same version.
+        annotations::RENEWAL: version,
     });
     if let Some(system) = &draft.system {
         annotations[annotations::SYSTEM_ID] = json!(system);
@@ -146,8 +159,15 @@ pub fn read(lease: LeaseObject) -> Lease {
     let mut note = |name: &str| notes.remove(name).filter(|value| !value.is_empty());
     let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
     let length = spec.lease_duration_seconds.unwrap_or(LENGTH).max(1).unsigned_abs();
+    let version = lease.metadata.resource_version.unwrap_or_default();
     Lease {
-        version: lease.metadata.resource_version.unwrap_or_default(),
+        // The first of each Lease is the only one that replaces nothing.
+        renewal: format!(
+            "{}/{}",
+            lease.metadata.uid.unwrap_or_default(),
+            note(annotations::RENEWAL).unwrap_or_default()
+        ),
+        version,
         holder: holder
             .map(|holder| holder.parse().unwrap_or_else(|never: std::convert::Infallible| match never {})),
         ttl: Duration::from_secs(length.into()),
@@ -159,6 +179,7 @@ pub fn read(lease: LeaseObject) -> Lease {
         }),
         // What can't be read lets nobody be elected.
         quorum: note(annotations::SYNC).and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
+        history: note(annotations::HISTORY).and_then(|number| number.parse().ok()).unwrap_or_default(),
         end: note(annotations::LOG_END).and_then(|text| end(&text)),
     }
 }
@@ -182,6 +203,7 @@ mod tests {
             system: Some("77".into()),
             successor: Some(Successor::Any),
             quorum: Quorum::of(["orders-0".to_owned(), "orders-2".to_owned()]),
+            history: 4,
             end: Some(Position { history: 3, offset: 1 << 40 }),
             ttl: Duration::from_millis(4500),
         };
@@ -189,7 +211,7 @@ mod tests {
         object["metadata"]["name"] = "orders-leader".into();
         let lease = read(serde_json::from_value(object).unwrap());
         assert_eq!(lease.holder, draft.holder);
-        assert_eq!((lease.quorum, lease.end), (draft.quorum, draft.end));
+        assert_eq!((lease.quorum, lease.history, lease.end), (draft.quorum, 4, draft.end));
         assert_eq!((lease.epoch, lease.system, lease.successor), (7, draft.system, draft.successor));
         assert_eq!((lease.version.as_str(), lease.ttl), ("5", Duration::from_secs(5)), "never shorter");
     }
@@ -197,7 +219,8 @@ mod tests {
     #[test]
     fn a_release_names_nobody_and_takes_the_wish_away() {
         let (quorum, end, ttl) = (Quorum::default(), None, Duration::from_secs(5));
-        let draft = Draft { holder: None, epoch: 7, system: None, successor: None, quorum, end, ttl };
+        let draft =
+            Draft { holder: None, epoch: 7, system: None, successor: None, quorum, history: 3, end, ttl };
         let mut object = patch(&draft, "5");
         let notes = object["metadata"]["annotations"].as_object_mut().unwrap();
         for gone in [annotations::HANDOVER_TO, annotations::LOG_END] {

@@ -5,22 +5,34 @@
 //! database program has to do next by [`steps`], both without IO.
 
 mod agent;
+mod archiving;
 mod asking;
 mod credentials;
 mod driver;
 mod environment;
-mod facts;
+pub mod facts;
 mod families;
 mod lease;
 mod metrics;
 mod peers;
-mod report;
+mod readers;
+pub mod report;
+mod restoring;
+mod room;
 mod routing;
-mod settings;
+pub mod settings;
+pub mod silence;
+mod slots;
 pub mod steps;
+mod story;
+mod trust;
+pub mod way;
 
 pub use agent::{AgentError, run};
 pub use environment::{Environment, EnvironmentError};
+/// Whether bugs could be planted in this build, as only the simulator's may be.
+pub use keelson_ha::planted::PLANTED;
+pub use restoring::fetch_log;
 
 /// Under this name the agent writes to the API server.
 const FIELD_MANAGER: &str = "keelson-agent";

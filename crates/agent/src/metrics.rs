@@ -37,12 +37,22 @@ const ANSWER: Duration = Duration::from_secs(600);
 /// Asks the database for its numbers. Nothing is why not.
 type Ask = Box<dyn Fn() -> BoxFuture<'static, Option<Numbers>> + Send + Sync>;
 
+/// How leadership stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Standing {
+    /// Whether this instance leads without a Lease that says so, since others confirm it.
+    pub failsafe: bool,
+    /// When somebody was last known to lead.
+    pub led_at: Option<std::time::Instant>,
+}
+
 /// Where numbers come from.
 struct Source {
     ask: Ask,
     /// Whether the database answered when it was last looked at.
     answers: Box<dyn Fn() -> bool + Send + Sync>,
     reports: watch::Receiver<Report>,
+    standing: watch::Receiver<Standing>,
 }
 
 /// What is known of the database's numbers.
@@ -84,6 +94,7 @@ impl Exporter {
         engine: Arc<Postgres>,
         facts: watch::Receiver<Facts>,
         reports: watch::Receiver<Report>,
+        standing: watch::Receiver<Standing>,
     ) {
         let ask = move || {
             let engine = engine.clone();
@@ -93,7 +104,7 @@ impl Exporter {
             Box::pin(async move { told.await.ok() }) as BoxFuture<'static, Option<Numbers>>
         };
         let answers = move || facts.borrow().status.is_some();
-        self.set(Source { ask: Box::new(ask), answers: Box::new(answers), reports });
+        self.set(Source { ask: Box::new(ask), answers: Box::new(answers), reports, standing });
     }
 
     fn set(&self, source: Source) {
@@ -160,7 +171,7 @@ impl Collector for Exporter {
     fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let mut page = Page::new(encoder);
         let Some(source) = self.0.source.get() else { return postgres(&mut page, false, None) };
-        agent(&mut page, &source.reports.borrow())?;
+        agent(&mut page, &source.reports.borrow(), *source.standing.borrow())?;
         let known = self.known();
         let recent = known.answer.as_ref().filter(|(at, _)| at.elapsed() < KEPT);
         let numbers = recent.map(|(_, numbers)| numbers);

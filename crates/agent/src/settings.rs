@@ -7,6 +7,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use keelson_api::instance::{InstanceSettings, Names, SETTINGS_KEY, fingerprint, paths};
+use keelson_api::v1::{Durability, StandbyPolicy};
+use keelson_ha::Settings;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
@@ -15,7 +17,7 @@ use crate::environment::Environment;
 
 /// Settings, and a short name for the text that they were read from.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Known {
+pub(crate) struct Known {
     /// What they say.
     pub settings: InstanceSettings,
     /// Which ones they are.
@@ -42,7 +44,7 @@ fn from_file() -> Option<Known> {
 }
 
 /// Follows the settings until nobody listens any more. The first are there when this returns.
-pub async fn follow(client: Client, here: &Environment) -> watch::Receiver<Known> {
+pub(crate) async fn follow(client: Client, here: &Environment) -> watch::Receiver<Known> {
     let api: Api<ConfigMap> = Api::namespaced(client, &here.namespace);
     let name = Names(&here.database).config();
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -80,4 +82,20 @@ pub async fn follow(client: Client, here: &Environment) -> watch::Receiver<Known
         }
     });
     receiver
+}
+
+/// What leadership takes from them.
+pub fn times(settings: &InstanceSettings) -> Settings {
+    let times = settings.failover;
+    Settings {
+        ttl: Duration::from_millis(times.ttl_millis),
+        look: Duration::from_millis(times.look_millis),
+        margin: Duration::from_millis(times.margin_millis),
+        instances: settings.replicas,
+        system: settings.system.clone(),
+        existing: settings.adopted,
+        synchronous: settings.durability.mode == Durability::Quorum,
+        required: settings.durability.when_alone == StandbyPolicy::Required,
+        max_lag: times.max_lag_bytes,
+    }
 }

@@ -1,6 +1,9 @@
 //! What the database program has to do next, so that it comes to do what it should.
 
+use std::time::Duration;
+
 use keelson_engine::{Data, Offline};
+use keelson_ha::planted::{self, Bug};
 use keelson_ha::{Quorum, Target};
 
 /// An instance to follow, as leader in an epoch. The same name in another epoch may be another process.
@@ -45,8 +48,15 @@ pub enum Step {
     StartPrimary(u64, Quorum),
     /// Start it, to follow.
     StartReplica(Option<Leader>),
-    /// Let it take writes in this epoch.
-    Promote(u64, Quorum),
+    /// Let it take writes.
+    Promote {
+        /// In this epoch.
+        epoch: u64,
+        /// In a history of this number, or a greater one.
+        history: u64,
+        /// Whom its commits wait for.
+        commits: Quorum,
+    },
     /// Let commits wait for others.
     Commits(Quorum),
     /// Let it follow another, or nobody.
@@ -63,23 +73,52 @@ pub enum Step {
     Trouble(String),
 }
 
-/// The next step. `led` says whether the data took writes since it was last copied or followed anybody.
-pub fn next(target: &Target, data: &Data, acting: &Acting, led: bool, remedy: Remedy) -> Step {
+/// What is known of the volume besides the data on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Whether the data took writes since it was last copied or followed anybody.
+    pub led: bool,
+    /// Whether its disk has failed the data.
+    pub damaged: bool,
+}
+
+/// The next step.
+pub fn next(target: &Target, data: &Data, acting: &Acting, volume: Volume, remedy: Remedy) -> Step {
     match (target, acting) {
+        // What the disk has failed takes no writes again, not even where nobody else could: what was
+        // acknowledged may be missing from it, and nobody would notice.
+        (Target::Primary { .. }, Acting::Not | Acting::Replica(_)) if volume.damaged => Step::Trouble(
+            "this instance should lead, but its disk has failed (EIO), and what is read back from it can't be trusted: \
+             replace the volume and restore a backup, or, to use the data all the same, remove \
+             agent/postgres/damaged from the volume"
+                .to_owned(),
+        ),
         (Target::Wait, _) => Step::Nothing,
         (Target::Close | Target::Finish, Acting::Not) => Step::Nothing,
         (Target::Close, _) => Step::Close,
         (Target::Finish, _) => Step::Finish,
         (Target::Create, Acting::Primary(_)) => Step::Nothing,
-        (Target::Create, Acting::Not) if *data == Data::Absent => Step::Initialise,
-        (Target::Create, _) => Step::Nothing,
+        (Target::Create, Acting::Not) => match data {
+            Data::Absent => Step::Initialise,
+            // Nobody knows whose it was: it is neither used nor written over.
+            Data::Unusable { why } => Step::Trouble(format!(
+                "this instance should make the database, but its volume holds data that can't be used ({why}): \
+                 move the folder data away, or remove the volume's claim"
+            )),
+            Data::Present(_) => Step::Nothing,
+        },
+        (Target::Create, Acting::Replica(_)) => Step::Nothing,
         (Target::Primary { commits, .. }, Acting::Primary(waits)) if waits == commits => Step::Nothing,
         (Target::Primary { commits, .. }, Acting::Primary(_)) => Step::Commits(commits.clone()),
-        (Target::Primary { epoch, commits }, Acting::Replica(_)) => Step::Promote(*epoch, commits.clone()),
-        (Target::Primary { epoch, commits }, Acting::Not) => match data {
+        (Target::Primary { epoch, history, commits }, Acting::Replica(_)) => {
+            Step::Promote { epoch: *epoch, history: *history, commits: commits.clone() }
+        }
+        (Target::Primary { epoch, commits, .. }, Acting::Not) => match data {
             Data::Absent => Step::Nothing,
             // A replica becomes primary by promotion alone: that begins a timeline of its own.
-            Data::Present(Offline { replica: true, .. }) => Step::StartReplica(None),
+            Data::Present(Offline { replica: true, .. }) if !planted::is(Bug::StartReplicaAsPrimary) => {
+                Step::StartReplica(None)
+            }
             Data::Present(_) => Step::StartPrimary(*epoch, commits.clone()),
             Data::Unusable { why } => Step::Trouble(format!("this instance should lead, but {why}")),
         },
@@ -107,12 +146,65 @@ pub fn next(target: &Target, data: &Data, acting: &Acting, led: bool, remedy: Re
             Data::Present(_) if remedy == Remedy::Clone => Step::Clone(of.clone()),
             // What led and ended badly has, most likely, something that nobody else has.
             Data::Present(offline)
-                if remedy == Remedy::Rewind || led && !offline.clean && !offline.replica =>
+                if remedy == Remedy::Rewind || volume.led && !offline.clean && !offline.replica =>
             {
                 Step::Rewind(of.clone())
             }
             Data::Present(_) => Step::StartReplica(Some(Leader { name: of.clone(), epoch: *epoch })),
         },
+    }
+}
+
+/// How a replica that runs is brought back, if it has to be. `silent` says that nothing has come for long from a
+/// leader that answers: one that does not can't be followed by anybody, and is no reason to end what serves readers.
+pub fn remedy(current: Remedy, target: &Target, acting: &Acting, silent: bool, damaged: bool) -> Remedy {
+    let follows = matches!((target, acting), (Target::Replica { .. }, Acting::Replica(Some(_))));
+    match current {
+        // What its disk holds can't be trusted: it could never lead.
+        _ if follows && damaged && !planted::is(Bug::NeverRecopied) => Remedy::Clone,
+        // Its log and the leader's have parted, or what it needs is no longer there.
+        _ if follows && silent => Remedy::Rewind,
+        current => current,
+    }
+}
+
+/// So many starts in a row may come to nothing before that is said, and before a replica is brought back by other means.
+pub const STARTS: u32 = 3;
+/// The longest pause between two starts.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// A start waits for its turn, if those before it came to nothing: the last ended so long ago.
+pub fn paced(step: Step, in_vain: u32, ago: Duration) -> Step {
+    let pause = match in_vain {
+        // A crash is no reason to wait, and nor is the first start after it.
+        0 | 1 => Duration::ZERO,
+        more => Duration::from_secs(1u64 << (more - 2).min(8)).min(LONGEST),
+    };
+    match step {
+        Step::StartPrimary(..) | Step::StartReplica(_) if ago < pause => Step::Nothing,
+        step => step,
+    }
+}
+
+/// How a replica is brought back whose starts come to nothing: its log and the leader's have parted, or its data is of no
+/// use. What could be taken back and does not start all the same is copied. To be asked after each such start.
+pub fn after_start_in_vain(current: Remedy, target: &Target, in_vain: u32) -> Remedy {
+    match (target, in_vain) {
+        (Target::Replica { .. }, STARTS) => Remedy::Rewind,
+        (Target::Replica { .. }, many) if many >= 2 * STARTS => Remedy::Clone,
+        _ => current,
+    }
+}
+
+/// What a person should know of a step that was done, or of why there is none.
+pub fn trouble(step: &Step, in_vain: u32) -> Option<String> {
+    match step {
+        Step::Trouble(why) => Some(why.clone()),
+        _ if in_vain >= STARTS => Some(format!(
+            "PostgreSQL was started {in_vain} times in a row and ended each time before it was of use: its last words \
+             are in the log of this pod's container; it is tried again and again"
+        )),
+        _ => None,
     }
 }
 
@@ -123,23 +215,29 @@ pub enum WayBack {
     Rewind,
     /// By copying the leader.
     Clone,
+    /// By being started once more.
+    Restart,
     /// Not yet.
     Wait,
 }
 
 /// How one that can't follow comes back, given the leader's timeline. Only a newer one has parted from this
-/// one's: against another, a rewind would first recover from a crash, and so part what had not parted.
-pub fn way_back(data: &Data, theirs: u32, remedy: Remedy) -> WayBack {
+/// one's: against another, a rewind would first recover from a crash, and so part what had not parted. `waited`
+/// says that it has waited for long, `restarted` that it was started once more already and nothing came.
+pub fn way_back(data: &Data, theirs: u32, remedy: Remedy, waited: bool, restarted: bool) -> WayBack {
     let ours = match data {
         Data::Present(offline) => offline.timeline,
         Data::Absent | Data::Unusable { .. } => 0,
     };
     match remedy {
         _ if theirs > ours => WayBack::Rewind,
-        // It led, and whoever leads now has not begun yet.
-        Remedy::None => WayBack::Wait,
+        // It led, and whoever leads now has not begun yet; or has begun a timeline of the same number, as neither
+        // knew of the other.
+        Remedy::None if !waited => WayBack::Wait,
+        // Its log is the leader's, as far as can be told, and a copy of everything is the last resort.
+        Remedy::Rewind if theirs == ours && !restarted => WayBack::Restart,
         // There is nothing to take back; what it lacks is no longer to be had in any other way.
-        Remedy::Rewind | Remedy::Clone => WayBack::Clone,
+        Remedy::None | Remedy::Rewind | Remedy::Clone => WayBack::Clone,
     }
 }
 
@@ -149,10 +247,60 @@ mod tests {
 
     #[test]
     fn only_what_has_parted_is_taken_back() {
-        assert_eq!(way_back(&present(true), 2, Remedy::Rewind), WayBack::Rewind);
-        assert_eq!(way_back(&present(true), 1, Remedy::Rewind), WayBack::Clone);
-        assert_eq!(way_back(&data(false, false), 2, Remedy::None), WayBack::Rewind);
-        assert_eq!(way_back(&data(false, false), 1, Remedy::None), WayBack::Wait);
+        assert_eq!(way_back(&present(true), 2, Remedy::Rewind, false, false), WayBack::Rewind);
+        assert_eq!(way_back(&data(false, false), 2, Remedy::None, false, false), WayBack::Rewind);
+        assert_eq!(way_back(&data(false, false), 1, Remedy::None, false, false), WayBack::Wait);
+        assert_eq!(
+            way_back(&data(false, false), 1, Remedy::None, true, false),
+            WayBack::Clone,
+            "not for ever"
+        );
+    }
+
+    #[test]
+    fn one_whose_history_is_the_leaders_is_started_once_more_before_it_is_copied() {
+        let back = |ours: Data, restarted| way_back(&ours, 1, Remedy::Rewind, false, restarted);
+        assert_eq!(back(present(true), false), WayBack::Restart);
+        assert_eq!(back(present(true), true), WayBack::Clone);
+        let newer = match present(true) {
+            Data::Present(offline) => Data::Present(Offline { timeline: 3, ..offline }),
+            other => other,
+        };
+        assert_eq!(back(newer, false), WayBack::Clone, "it has what the leader never had");
+    }
+
+    #[test]
+    fn starts_that_come_to_nothing_are_told_of_spaced_out_and_ended_by_a_copy() {
+        let start = || Step::StartReplica(leader("orders-1", 2));
+        let waits = |in_vain, ago| paced(start(), in_vain, Duration::from_millis(ago)) == Step::Nothing;
+        assert!(!waits(0, 0) && !waits(1, 0), "one that crashed is back at once");
+        assert!(waits(2, 999) && !waits(2, 1000) && waits(4, 3999) && !waits(4, 4000));
+        assert!(waits(100, 9999) && !waits(100, 10_000), "not for ever");
+        assert_eq!(paced(Step::Close, 100, Duration::ZERO), Step::Close, "only starts wait");
+
+        assert_eq!((trouble(&start(), 2), trouble(&Step::Nothing, 0)), (None, None));
+        let said = trouble(&Step::Nothing, 3).unwrap();
+        assert!(said.contains("3 times") && said.contains("log"), "{said}");
+
+        let after = |in_vain| after_start_in_vain(Remedy::None, &replica(), in_vain);
+        assert_eq!((after(1), after(2)), (Remedy::None, Remedy::None));
+        assert_eq!(after(3), Remedy::Rewind);
+        assert_eq!((after(4), after(5)), (Remedy::None, Remedy::None), "what was taken back is tried first");
+        assert_eq!((after(6), after(7)), (Remedy::Clone, Remedy::Clone));
+        assert_eq!(after_start_in_vain(Remedy::None, &lead(), 9), Remedy::None, "there is nobody to copy");
+    }
+
+    #[test]
+    fn a_replica_that_hears_nothing_or_has_a_bad_disk_is_brought_back() {
+        let follows = Acting::Replica(leader("orders-1", 2));
+        let of = |silent, damaged| remedy(Remedy::None, &replica(), &follows, silent, damaged);
+        assert_eq!(of(false, false), Remedy::None);
+        assert_eq!(of(true, false), Remedy::Rewind);
+        assert_eq!(of(false, true), Remedy::Clone);
+        let holds = remedy(Remedy::None, &Target::Hold, &Acting::Replica(None), true, true);
+        assert_eq!(holds, Remedy::None, "there is nobody to copy");
+        let begun = remedy(Remedy::Clone, &replica(), &Acting::Not, false, false);
+        assert_eq!(begun, Remedy::Clone, "what was begun is gone on with");
     }
 
     fn data(replica: bool, clean: bool) -> Data {
@@ -173,17 +321,42 @@ mod tests {
     }
 
     fn lead() -> Target {
-        Target::Primary { epoch: 2, commits: Quorum::of(["orders-1".to_owned()]) }
+        Target::Primary { epoch: 2, history: 4, commits: Quorum::of(["orders-1".to_owned()]) }
     }
 
     fn then(target: &Target, data: &Data, acting: &Acting) -> Step {
-        next(target, data, acting, false, Remedy::None)
+        next(target, data, acting, Volume::default(), Remedy::None)
+    }
+
+    #[test]
+    fn what_its_disk_has_failed_is_made_primary_in_no_way() {
+        let failed = Volume { led: true, damaged: true };
+        for (data, acting) in [
+            (data(false, false), Acting::Not),
+            (data(true, false), Acting::Not),
+            (data(true, true), Acting::Replica(None)),
+            (data(true, true), Acting::Replica(leader("orders-1", 2))),
+        ] {
+            let step = next(&lead(), &data, &acting, failed, Remedy::None);
+            assert!(matches!(&step, Step::Trouble(why) if why.contains("EIO")), "{acting:?}: {step:?}");
+        }
+        let follows = next(&replica(), &present(true), &Acting::Not, failed, Remedy::Clone);
+        assert_eq!(follows, Step::Clone("orders-1".into()), "it is copied, and may lead then");
     }
 
     #[test]
     fn a_leader_without_data_makes_a_database_only_when_it_is_told_to() {
         assert_eq!(then(&Target::Create, &Data::Absent, &Acting::Not), Step::Initialise);
         assert_eq!(then(&lead(), &Data::Absent, &Acting::Not), Step::Nothing);
+        assert_eq!(
+            then(&Target::Create, &present(false), &Acting::Not),
+            Step::Nothing,
+            "it is told otherwise soon"
+        );
+        let broken = Data::Unusable { why: "a rewind of it broke off".into() };
+        let step = then(&Target::Create, &broken, &Acting::Not);
+        let said = matches!(&step, Step::Trouble(why) if why.contains("a rewind of it broke off") && why.contains("claim"));
+        assert!(said, "{step:?}");
     }
 
     #[test]
@@ -191,7 +364,7 @@ mod tests {
         let commits = Quorum::of(["orders-1".to_owned()]);
         assert_eq!(then(&lead(), &present(false), &Acting::Not), Step::StartPrimary(2, commits.clone()));
         assert_eq!(then(&lead(), &present(true), &Acting::Not), Step::StartReplica(None));
-        let promote = Step::Promote(2, commits.clone());
+        let promote = Step::Promote { epoch: 2, history: 4, commits: commits.clone() };
         assert_eq!(then(&lead(), &present(true), &Acting::Replica(None)), promote);
         assert_eq!(then(&lead(), &present(true), &Acting::Primary(commits.clone())), Step::Nothing);
         let other = Acting::Primary(Quorum::default());
@@ -225,14 +398,18 @@ mod tests {
     fn one_that_was_left_behind_is_rewound_or_copied() {
         let rewind = Step::Rewind("orders-1".into());
         let crashed = data(false, false);
-        assert_eq!(next(&replica(), &crashed, &Acting::Not, true, Remedy::None), rewind, "it led");
+        assert_eq!(
+            next(&replica(), &crashed, &Acting::Not, Volume { led: true, damaged: false }, Remedy::None),
+            rewind,
+            "it led"
+        );
         let copied = then(&replica(), &crashed, &Acting::Not);
         assert!(matches!(copied, Step::StartReplica(_)), "a copy looks the same: {copied:?}");
-        assert_eq!(next(&replica(), &present(true), &Acting::Not, false, Remedy::Rewind), rewind);
+        assert_eq!(next(&replica(), &present(true), &Acting::Not, Volume::default(), Remedy::Rewind), rewind);
         let clone = Step::Clone("orders-1".into());
-        assert_eq!(next(&replica(), &present(true), &Acting::Not, false, Remedy::Clone), clone);
+        assert_eq!(next(&replica(), &present(true), &Acting::Not, Volume::default(), Remedy::Clone), clone);
         let follows = Acting::Replica(leader("orders-1", 2));
-        let ends = next(&replica(), &present(true), &follows, false, Remedy::Rewind);
+        let ends = next(&replica(), &present(true), &follows, Volume::default(), Remedy::Rewind);
         assert_eq!(ends, Step::Finish, "it ends first");
     }
 
@@ -253,7 +430,7 @@ mod tests {
             *system = "8".into();
         }
         for remedy in [Remedy::None, Remedy::Rewind, Remedy::Clone] {
-            let step = next(&other, &present(true), &Acting::Not, false, remedy);
+            let step = next(&other, &present(true), &Acting::Not, Volume::default(), remedy);
             let said = matches!(&step, Step::Trouble(why) if why.contains("system identifier 7, and not 8"));
             assert!(said, "{step:?}");
         }

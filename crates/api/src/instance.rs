@@ -10,8 +10,15 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::v1::{Durability, Engine, Role, StandbyPolicy};
+use crate::v1::{Durability, Engine, Leadership, Role, StandbyPolicy};
 use crate::value::Version;
+
+mod backup;
+
+pub use backup::{
+    ArchiveReport, BackupOrder, BackupReport, BackupRule, RestorePoint, RestoreRule, Store, Use,
+    backup_reasons,
+};
 
 /// The key in the ConfigMap under which [`InstanceSettings`] are found as JSON.
 pub const SETTINGS_KEY: &str = "settings.json";
@@ -53,6 +60,12 @@ pub mod annotations {
     pub const SYNC: &str = "keelson.dev/sync";
     /// On the Lease, by the leader: how far its log was, as `timeline/offset`.
     pub const LOG_END: &str = "keelson.dev/log-end";
+    /// On the Lease, by the leader: which version of it the leader has replaced with its last write.
+    pub const RENEWAL: &str = "keelson.dev/renewal";
+    /// On the Lease, by the leader: the newest timeline that anybody has begun, or was to begin.
+    pub const HISTORY: &str = "keelson.dev/timeline";
+    /// On the Lease, by the leader: the last leaderships as JSON, the newest first.
+    pub const LEADERSHIPS: &str = "keelson.dev/leaderships";
     /// On the Lease, by whoever asks for a handover: the name of a pod, or `any`. The leader removes it
     /// when it is done or refused.
     pub const HANDOVER_TO: &str = "keelson.dev/handover-to";
@@ -61,6 +74,8 @@ pub mod annotations {
     pub const ROTATE_SECRETS: &str = "keelson.dev/rotate-secrets";
     /// On a Database, by a person: `yes` lets it take the volumes that an older one of its name has left.
     pub const ADOPT_VOLUMES: &str = "keelson.dev/adopt-volumes";
+    /// On the claim of a volume, by the operator: the uid of the Database that had left it, and from which it was taken.
+    pub const ADOPTED_FROM: &str = "keelson.dev/adopted-from";
 }
 
 /// Words for [`Report::reason`] that the operator acts on. Others are shown as they are.
@@ -69,6 +84,8 @@ pub mod reasons {
     pub const SECRETS_DAMAGED: &str = "SecretsDamaged";
     /// The database refuses a parameter of the spec.
     pub const PARAMETER_REFUSED: &str = "ParameterRefused";
+    /// The volume has almost no room left.
+    pub const VOLUME_FULL: &str = "VolumeFull";
 }
 
 /// Where things are in the database's container.
@@ -91,6 +108,18 @@ pub mod paths {
     pub const TLS: &str = "/etc/keelson/tls";
     /// Where the database's socket is.
     pub const RUN: &str = "/run/postgresql";
+    /// What to sign in with where backups go.
+    pub const BACKUP_CREDENTIALS: &str = "/etc/keelson/backup-credentials";
+    /// The `key` that backups are encrypted with.
+    pub const BACKUP_KEY: &str = "/etc/keelson/backup-key";
+    /// The volume that backups go to, where it is one.
+    pub const BACKUP_FOLDER: &str = "/var/lib/keelson-backup";
+    /// What to sign in with where the first data comes from.
+    pub const RESTORE_CREDENTIALS: &str = "/etc/keelson/restore-credentials";
+    /// The `key` that it is encrypted with.
+    pub const RESTORE_KEY: &str = "/etc/keelson/restore-key";
+    /// The volume that it comes from, where it is one.
+    pub const RESTORE_FOLDER: &str = "/var/lib/keelson-restore";
 }
 
 /// The ports of an instance.
@@ -190,12 +219,22 @@ pub struct InstanceSettings {
     /// whatever became of the Lease and the volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
+    /// Whether there is a database on volumes that were adopted, though nobody knows yet which: none is made anew
+    /// on a volume that is empty.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
     /// Changes whenever one of the Secrets does.
     #[serde(default)]
     pub secrets: String,
     /// The certificate in the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateNote>,
+    /// Where log and backups go, if anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupRule>,
+    /// Where the first data comes from. Of no meaning once there is a database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestoreRule>,
 }
 
 impl InstanceSettings {
@@ -300,6 +339,15 @@ pub struct Report {
     pub leader: String,
     /// The epoch of that leadership.
     pub epoch: u64,
+    /// On the primary: the last leaderships, the newest first, its own among them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub leaderships: Vec<Leadership>,
+    /// On the primary: how it stands with the log, where backups go anywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveReport>,
+    /// The base backup that it was last told to make.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupReport>,
 }
 
 impl Report {
@@ -332,6 +380,9 @@ impl Default for Report {
             reason: None,
             leader: String::new(),
             epoch: 0,
+            leaderships: Vec::new(),
+            archive: None,
+            backup: None,
         }
     }
 }

@@ -53,6 +53,7 @@ kept![
     "recovery_target_timeline",
     "recovery_target_xid",
     "synchronous_standby_names",
+    "max_slot_wal_keep_size",
     // Backups.
     "restore_command",
     "archive_cleanup_command",

@@ -6,12 +6,23 @@ use serde_json::{Map, Value};
 /// A DNS label that begins with a letter, as names of ports and services do.
 pub(crate) const LABEL: &str = "^[a-z]([a-z0-9-]*[a-z0-9])?$";
 
-/// A map of short texts, bounded so that rules over it stay cheap.
-pub(crate) fn texts(_: &mut SchemaGenerator) -> Schema {
+/// The name of an object, as most kinds have it: a DNS subdomain.
+pub(crate) const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
+/// The name of a label, with or without a domain before it.
+pub(crate) const LABEL_NAME: &str =
+    "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+
+/// A map of labels, bounded so that rules over it stay cheap.
+pub(crate) fn labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "maxProperties": 64,
-        "additionalProperties": { "type": "string", "maxLength": 512 }
+        "additionalProperties": {
+            "type": "string",
+            "maxLength": 63,
+            "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+        }
     })
 }
 

@@ -8,6 +8,9 @@ pub(crate) enum Error {
     /// The control plane, a build, or a condition that did not come true.
     #[error(transparent)]
     Testbed(#[from] testbed::Error),
+    /// What all trials share.
+    #[error(transparent)]
+    Rig(#[from] keelson_rig::Error),
     /// A file or a process did not do as told.
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },

@@ -1,10 +1,12 @@
 //! On what it was measured: a report without it can't be compared with another.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde::Serialize;
+
+pub(super) use keelson_rig::install::checkout;
 
 use crate::error::{During, Result};
 
@@ -45,11 +47,6 @@ pub(super) fn describe(more: Versions) -> Result<Machine> {
             .map(|(name, version)| (name.to_owned(), version.unwrap_or_else(|| "unknown".into())))
             .collect(),
     })
-}
-
-/// The folder of the sources that this was built from.
-pub(super) fn checkout() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// A whole file.

@@ -8,7 +8,6 @@ mod failover;
 mod kit;
 mod machine;
 mod process;
-mod site;
 mod table;
 
 use std::process::ExitCode;
@@ -34,6 +33,12 @@ enum Commands {
     /// The client of `failover`, in its pod
     #[command(hide = true)]
     Write,
+}
+
+/// Installs this program, under a tag of its own each time.
+fn install(cluster: &testbed::Cluster, program: &std::path::Path) -> error::Result<()> {
+    let tag = format!("bench-{}", std::process::id());
+    Ok(keelson_rig::install::install(cluster, program, &tag, &[])?)
 }
 
 #[tokio::main]

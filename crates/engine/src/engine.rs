@@ -40,10 +40,12 @@ pub trait Engine: Send + Sync {
     /// Whether the process runs, now and whenever that changes.
     fn process(&self) -> tokio::sync::watch::Receiver<Process>;
 
-    /// Turns a replica into a primary that waits for these acknowledgements from its first commit on.
+    /// Turns a replica into a primary that waits for these acknowledgements from its first commit on. The history that
+    /// it begins has this number or a greater one.
     fn promote(
         &self,
         synchronous: &Synchronous,
+        history: u64,
         deadline: Duration,
     ) -> impl Future<Output = Result<()>> + Send;
     /// Makes a running replica follow another instance, or none. For none, nothing comes in any more when
@@ -82,7 +84,7 @@ pub enum Data {
 pub struct Offline {
     /// The same for all copies of one database, and for no other.
     pub system: u64,
-    /// The timeline of its last checkpoint.
+    /// The newest timeline of which it has log.
     pub timeline: u32,
     /// Its last checkpoint; a log that was not replayed yet may reach further.
     pub lsn: Lsn,
@@ -108,7 +110,7 @@ pub enum Role {
 pub struct Upstream {
     /// Its name in its certificate, and its address if none is given.
     pub host: String,
-    /// Where to connect to, if that is known better than by looking the name up.
+    /// Where it was last known to be: tried before the name is looked up.
     pub address: Option<IpAddr>,
     /// Its port.
     pub port: u16,

@@ -70,6 +70,17 @@ pub enum Error {
         /// What is there instead.
         why: String,
     },
+    /// The data is not to be made primary: its disk has lost something that was written to it.
+    #[error(
+        "{doing}: the disk has failed this data (EIO), and what is read back from it can't be trusted. Have it copied from \
+         another instance, or restore a backup; to use it all the same, remove {}", note.display()
+    )]
+    Damaged {
+        /// What was tried.
+        doing: &'static str,
+        /// The note that says so, on the volume.
+        note: PathBuf,
+    },
     /// The call needs the process to run, or not to.
     #[error("{doing}: the database {}", if *.running { "is running" } else { "is not running" })]
     Running {

@@ -21,6 +21,16 @@ pub enum Data {
     },
 }
 
+impl Data {
+    /// The last epoch in which it took writes, if it did.
+    pub fn led(&self) -> Option<u64> {
+        match self {
+            Data::None => None,
+            Data::Present { led, .. } => *led,
+        }
+    }
+}
+
 /// What its database program does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Running {
@@ -85,4 +95,6 @@ pub struct Instance {
     pub written: Option<Instant>,
     /// Whether its disk has lost something that was written to it: what it holds can't be trusted.
     pub damaged: bool,
+    /// Whether its volume has almost no room left.
+    pub full: bool,
 }

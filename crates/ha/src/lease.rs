@@ -50,8 +50,11 @@ pub enum Successor {
 /// What was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Changes with every write.
+    /// Changes with every write, whoever writes.
     pub version: String,
+    /// Changes with every write of an instance, and with no other: somebody who puts a label on it, or asks for a
+    /// handover, shows nothing of whether its holder lives.
+    pub renewal: String,
     /// Nobody, after a release.
     pub holder: Option<Holder>,
     /// How long it lasts without renewal, as the holder wrote it.
@@ -64,6 +67,9 @@ pub struct Lease {
     pub successor: Option<Successor>,
     /// Who may be elected, and who of them must have a commit.
     pub quorum: Quorum,
-    /// How far the holder's log was when it wrote this.
+    /// The newest history that anybody has begun, or was to begin: the next one gets a number of its own, also where
+    /// nobody has heard of the one before.
+    pub history: u64,
+    /// How far the holder's log was when it wrote this, or when that was last known.
     pub end: Option<Position>,
 }

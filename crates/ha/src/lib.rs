@@ -37,10 +37,13 @@ mod facts;
 mod lease;
 mod machine;
 mod peers;
+pub mod planted;
 mod quorum;
+mod reign;
 
 pub use facts::{Data, Instance, Position, Receiving, Running, Standby};
 pub use lease::{Holder, Lease, Successor};
 pub use machine::{Draft, Identity, Input, Machine, Request, Settings, Target};
 pub use peers::{Answer, Evidence, Question};
 pub use quorum::{Change, FENCE, Quorum};
+pub use reign::{Cause, Reign};

@@ -6,10 +6,11 @@ mod leading;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use crate::planted::{self, Bug};
 use crate::quorum::taken;
 use crate::{
-    Answer, Data, Evidence, Holder, Instance, Lease, Position, Question, Quorum, Receiving, Running, Standby,
-    Successor,
+    Answer, Cause, Data, Evidence, Holder, Instance, Lease, Position, Question, Quorum, Receiving, Reign,
+    Running, Standby, Successor,
 };
 
 /// Who this is.
@@ -34,6 +35,8 @@ pub struct Settings {
     pub instances: u32,
     /// Which database this is, where somebody has written that down.
     pub system: Option<String>,
+    /// Whether there has been one, though nobody may have written down which: none is made anew.
+    pub existing: bool,
     /// Whether commits wait for standbys.
     pub synchronous: bool,
     /// Whether they also wait where there is no standby.
@@ -104,7 +107,7 @@ pub enum Request {
     /// Write it, if its version is still the given one (or there is none, for `None`).
     Write {
         /// What to write.
-        draft: Draft,
+        draft: Box<Draft>,
         /// The version to replace.
         replaces: Option<String>,
     },
@@ -123,6 +126,8 @@ pub struct Draft {
     pub successor: Option<Successor>,
     /// Who may be elected.
     pub quorum: Quorum,
+    /// The newest history that anybody has begun, or that the holder is to begin.
+    pub history: u64,
     /// How far the log is.
     pub end: Option<Position>,
     /// How long it lasts.
@@ -140,6 +145,9 @@ pub enum Target {
     Primary {
         /// Of this epoch.
         epoch: u64,
+        /// If it has to begin a history, then one with this number or a greater one: two that were begun by
+        /// different instances could not be told apart otherwise.
+        history: u64,
         /// Whom its commits wait for, from the first one on.
         commits: Quorum,
     },
@@ -172,6 +180,9 @@ struct Term {
     /// Who may be elected by a write that was not answered yet, if others than by what is known.
     pending: Option<Quorum>,
     epoch: u64,
+    history: u64,
+    cause: Cause,
+    lacks: Option<u64>,
     /// How long it lasts, as it was written.
     ttl: Duration,
     /// When it was last renewed in the Lease.
@@ -182,6 +193,8 @@ struct Term {
     contested: bool,
     /// Who has confirmed it, and when they were asked.
     confirmed: BTreeMap<String, Instant>,
+    /// Who has said that they would lead, and have room to.
+    roomy: BTreeSet<String>,
     /// Whom commits are to wait for.
     commits: Quorum,
     /// When the database program was first seen to have them wait for those, and how far the log was a
@@ -189,6 +202,8 @@ struct Term {
     in_force: Option<(Instant, Option<u64>)>,
     /// When each standby was last seen to be sent what happens.
     streamed: BTreeMap<String, Instant>,
+    /// How far the log was when that was last known.
+    end: Option<Position>,
     /// When a write last reached the disk in this term.
     written: Option<Instant>,
     /// When it began.
@@ -223,9 +238,13 @@ enum Asked {
     },
     Take {
         epoch: u64,
+        history: u64,
         quorum: Quorum,
         commits: Quorum,
         ttl: Duration,
+        cause: Cause,
+        lacks: Option<u64>,
+        end: Option<Position>,
     },
     Renew {
         quorum: Quorum,
@@ -263,11 +282,18 @@ pub struct Machine {
     role: Role,
     /// What was seen last, and when it was first seen like that, or confirmed by its holder.
     seen: Option<(Lease, Instant)>,
-    /// Whether there is known to be none.
-    absent: bool,
+    /// Since when there is known to be none.
+    absent: Option<Instant>,
+    /// While there is none, the last epochs in which the data of others took writes, as they have said since; and
+    /// whether they have none.
+    pasts: BTreeMap<String, (u64, bool)>,
+    /// The last epoch in which this very process led.
+    reigned: Option<u64>,
     instance: Option<Instance>,
     asked: Option<Asked>,
     next_look: Option<Instant>,
+    /// When a write was last refused because of another.
+    conflict: Option<Instant>,
     /// A leader that is taken for gone before its term is over, and in which epoch it led.
     gone: Option<(Holder, u64, Evidence)>,
     hold: Option<Hold>,
@@ -283,10 +309,13 @@ impl Machine {
             settings,
             role: Role::Follower,
             seen: None,
-            absent: false,
+            absent: None,
+            pasts: BTreeMap::new(),
+            reigned: None,
             instance: None,
             asked: None,
             next_look: None,
+            conflict: None,
             gone: None,
             hold: None,
             past: Past::Unknown,
@@ -304,7 +333,11 @@ impl Machine {
     pub fn leave(&self, now: Instant) -> Option<Instant> {
         const LONG: Duration = Duration::from_secs(3600);
         match &self.role {
-            Role::Leader(term) | Role::Yielding { term, .. } if !term.contested => Some(now + LONG),
+            Role::Leader(term) | Role::Yielding { term, .. }
+                if !term.contested || planted::is(Bug::LeaveForever) =>
+            {
+                Some(now + LONG)
+            }
             Role::Leader(term) | Role::Yielding { term, .. } => Some(term.until),
             Role::Follower => None,
         }
@@ -317,6 +350,33 @@ impl Machine {
             Role::Follower | Role::Yielding { .. } => {
                 let (lease, _) = self.seen.as_ref()?;
                 Some((&lease.holder.as_ref()?.name, lease.epoch))
+            }
+        }
+    }
+
+    /// The leadership that is this instance's own.
+    pub fn reign(&self) -> Option<Reign> {
+        match &self.role {
+            Role::Leader(Term { epoch, cause, lacks, .. }) => {
+                Some(Reign { epoch: *epoch, cause: *cause, lacks: *lacks })
+            }
+            Role::Follower | Role::Yielding { .. } => None,
+        }
+    }
+
+    /// Whether this instance leads only because others confirm it, or nobody else could: by the Lease alone its
+    /// term would be over.
+    pub fn is_failsafe(&self, now: Instant) -> bool {
+        let over = |term: &Term| now >= term.renewed + term.ttl.saturating_sub(self.settings.margin);
+        matches!(&self.role, Role::Leader(term) if self.holds(term, now) && over(term))
+    }
+
+    /// When somebody was last known to lead, this instance or another.
+    pub fn led_at(&self) -> Option<Instant> {
+        match &self.role {
+            Role::Leader(term) | Role::Yielding { term, .. } => Some(term.renewed),
+            Role::Follower => {
+                self.seen.as_ref().filter(|(lease, _)| lease.holder.is_some()).map(|(_, since)| *since)
             }
         }
     }
@@ -353,6 +413,7 @@ impl Machine {
                 moments.extend(term.written.is_none().then(|| term.began + leading::START));
                 moments.extend(term.streamed.values().map(|last| *last + self.settings.grace()));
                 moments.push(term.renewed + self.settings.look * 3 / 2);
+                moments.extend(self.releases_until());
             }
             Role::Follower => {
                 moments.extend(self.seen.as_ref().map(|(lease, since)| *since + lease.ttl));
@@ -360,7 +421,8 @@ impl Machine {
                 moments.extend(self.hold.as_ref().map(|hold| hold.since + self.deference()));
             }
         }
-        moments.into_iter().filter(|moment| *moment > now).min().unwrap_or(look)
+        // All that could be done at this moment has been: one that ends and is past its term has only to wait.
+        moments.into_iter().filter(|moment| *moment > now).min().unwrap_or(now + self.settings.look)
     }
 
     /// Takes in a fact, and says what to ask of the Lease.
@@ -392,8 +454,11 @@ impl Machine {
             }
             Input::Conflict => {
                 self.failed();
-                // What was written may be for this instance: a request to hand over, for one.
-                self.next_look = None;
+                // What was written may be for this instance: a request to hand over, for one. An API server that
+                // refuses everything is not asked all the time.
+                if self.conflict.replace(now).is_none_or(|last| now >= last + self.settings.look) {
+                    self.next_look = None;
+                }
             }
             Input::Asked(question) => self.hear(question, now),
             Input::Answered { sent, answer } => self.answered(sent, answer),
@@ -409,10 +474,11 @@ impl Machine {
             // A node that was cut off, an API server that is away: the margin is for those who wait.
             Role::Leader(term) | Role::Yielding { term, .. } if !self.holds(term, now) => Target::Close,
             Role::Leader(term) => match instance.data {
-                Data::None if self.system().is_none() => Target::Create,
+                Data::None if self.system().is_none() || planted::is(Bug::CreateAgain) => Target::Create,
                 Data::None => Target::Wait,
                 Data::Present { .. } => {
-                    Target::Primary { epoch: term.epoch, commits: self.demanded(&term.commits) }
+                    let commits = self.demanded(&term.commits);
+                    Target::Primary { epoch: term.epoch, history: term.history, commits }
                 }
             },
             Role::Yielding { orderly: true, .. } => Target::Finish,
@@ -425,12 +491,18 @@ impl Machine {
     pub fn question(&self, now: Instant) -> Option<(Question, BTreeSet<String>)> {
         match &self.role {
             Role::Leader(term) => self.asks_to_confirm(term, now),
+            // Whoever it is given to finds that in the Lease; the others need not hold still for it.
+            Role::Yielding { to: Some(Successor::Named(_)), orderly: true, .. }
+                if self.releases_until().is_some_and(|until| now < until) =>
+            {
+                None
+            }
             Role::Yielding { term, .. } if self.has_stopped() => {
                 let (leader, epoch) = (self.me.holder.clone(), term.epoch);
                 Some((Question::Left { leader, epoch }, term.quorum.names.clone()))
             }
             Role::Yielding { term, .. } => self.asks_to_confirm(term, now),
-            Role::Follower => self.asks_to_hold(),
+            Role::Follower => self.asks_who_led().or_else(|| self.asks_to_hold()),
         }
     }
 
@@ -438,7 +510,8 @@ impl Machine {
     pub fn answer(&self) -> Answer {
         let instance = self.instance.as_ref();
         let cut = instance.is_some_and(|instance| instance.receiving == Receiving::Cut);
-        let free = self.hold.is_none() && self.past == Past::Over;
+        let cut = cut || planted::is(Bug::VoteUncut);
+        let free = self.hold.is_none() && self.past == Past::Over || planted::is(Bug::ConfirmWhileHolding);
         let seen = self.seen.as_ref().filter(|_| matches!(self.role, Role::Follower) && free);
         Answer {
             holder: self.me.holder.clone(),
@@ -446,6 +519,9 @@ impl Machine {
             holds: self.hold.as_ref().filter(|_| cut).map(|hold| hold.version.clone()),
             position: instance.and_then(|instance| instance.position),
             able: self.is_able(),
+            full: self.is_full(),
+            led: instance.map(|instance| instance.data.led().unwrap_or_default()),
+            empty: instance.is_some_and(|instance| instance.data == Data::None),
         }
     }
 
@@ -466,6 +542,10 @@ impl Machine {
     /// instance is not enough: the others may not have heard of it.
     fn holds(&self, term: &Term, now: Instant) -> bool {
         now < term.until || !term.contested
+    }
+
+    fn is_full(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| instance.full)
     }
 
     fn system(&self) -> Option<&String> {
@@ -493,7 +573,10 @@ impl Machine {
     }
 
     fn saw(&mut self, lease: Option<Lease>, now: Instant) {
-        self.absent = lease.is_none();
+        self.absent = lease.is_none().then(|| self.absent.unwrap_or(now));
+        if self.absent.is_none() {
+            self.pasts.clear();
+        }
         let mine = lease.as_ref().is_some_and(|lease| lease.holder.as_ref() == Some(&self.me.holder));
         if let Role::Leader(term) | Role::Yielding { term, .. } = &mut self.role {
             match &lease {
@@ -511,12 +594,13 @@ impl Machine {
                     term.contested =
                         found.quorum.elects_without(&self.me.holder.name) || term.contested && !sure;
                 }
+                _ if planted::is(Bug::NeverDemoted) => {}
                 // Whatever the clock says, it is over.
                 _ => self.role = Role::Follower,
             }
         }
         let (seen, renewed) = match (lease, self.seen.take()) {
-            (Some(found), Some((known, since))) if known.version == found.version => {
+            (Some(found), Some((known, since))) if known.renewal == found.renewal => {
                 (Some((found, since)), false)
             }
             (found, _) => (found.map(|found| (found, now)), true),
@@ -530,7 +614,8 @@ impl Machine {
             }
         }
         self.past = match (&self.past, version) {
-            (Past::Unknown, Some(version)) => Past::MayHold(version.clone()),
+            (Past::Unknown, Some(version)) if !planted::is(Bug::ForgetPast) => Past::MayHold(version.clone()),
+            _ if planted::is(Bug::ForgetPast) => Past::Over,
             (Past::MayHold(first), Some(version)) if first == version => Past::MayHold(first.clone()),
             _ => Past::Over,
         };
@@ -546,11 +631,15 @@ impl Machine {
 
     fn wrote(&mut self, version: String, sent: Instant, now: Instant) {
         // It lasts as long as was written, whatever the spec says by now.
-        let margin = self.settings.margin;
+        let margin = if planted::is(Bug::NoMargin) { Duration::ZERO } else { self.settings.margin };
+        let sent = if planted::is(Bug::TermFromAnswer) { now } else { sent };
         let until = |ttl: Duration| sent + ttl.saturating_sub(margin);
         match self.asked.take() {
-            Some(Asked::Take { epoch, quorum, commits, ttl }) if now < until(ttl) || self.is_alone() => {
+            Some(Asked::Take { epoch, history, quorum, commits, ttl, cause, lacks, end })
+                if now < until(ttl) || self.is_alone() =>
+            {
                 self.hold = None;
+                self.reigned = Some(epoch);
                 // Those who held still need a moment to find who leads now.
                 let streamed = quorum.names.iter().map(|name| (name.clone(), now)).collect();
                 self.role = Role::Leader(Term {
@@ -559,14 +648,20 @@ impl Machine {
                     late: None,
                     pending: None,
                     epoch,
+                    history,
+                    cause,
+                    lacks,
                     ttl,
                     renewed: sent,
                     contested: quorum.elects_without(&self.me.holder.name),
                     quorum,
                     confirmed: BTreeMap::new(),
+                    roomy: BTreeSet::new(),
                     commits,
                     in_force: None,
                     streamed,
+                    // One that takes back what it led, and does not know yet how far it is, promises what was promised.
+                    end: self.position().or(end),
                     written: None,
                     began: now,
                 });
@@ -599,7 +694,7 @@ impl Machine {
             (&self.asked, &mut self.role)
             && let Version::Known(version) = &term.version
         {
-            term.late = Some(version.clone());
+            term.late = Some(version.clone()).filter(|_| !planted::is(Bug::LateForgotten));
         }
     }
 
@@ -628,20 +723,34 @@ impl Machine {
     fn draft(
         &self,
         holder: Option<Holder>,
-        epoch: u64,
+        (epoch, history): (u64, u64),
         successor: Option<Successor>,
         quorum: Quorum,
-    ) -> Draft {
+    ) -> Box<Draft> {
         let own = match self.instance.as_ref().map(|instance| &instance.data) {
             Some(Data::Present { system, .. }) => Some(system.clone()),
             _ => None,
         };
         let system = own.or_else(|| self.system().cloned());
-        Draft { holder, epoch, system, successor, quorum, end: self.position(), ttl: self.settings.ttl }
+        // A database that does not say how far it is has at least what it had: what one that is elected may
+        // lack is measured from there.
+        let known = match &self.role {
+            Role::Leader(term) | Role::Yielding { term, .. } => term.end,
+            Role::Follower => self.seen.as_ref().and_then(|(lease, _)| lease.end),
+        };
+        let end = self.position().or(known.filter(|_| !planted::is(Bug::ForgetEnd)));
+        let history = end.map_or(history, |end| history.max(end.history));
+        Box::new(Draft { holder, epoch, system, successor, quorum, history, end, ttl: self.settings.ttl })
     }
 
     fn has_stopped(&self) -> bool {
         self.instance.as_ref().is_none_or(|instance| instance.running == Running::Stopped)
+    }
+
+    /// Until when a release that is under way is left alone.
+    fn releases_until(&self) -> Option<Instant> {
+        let look = self.next_look.filter(|_| self.asked == Some(Asked::Release))?;
+        look.checked_sub(self.settings.look / 2)
     }
 
     fn read(&mut self, now: Instant) -> Option<Request> {

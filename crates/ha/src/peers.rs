@@ -21,6 +21,9 @@ pub enum Question {
         /// The version of the Lease that it sees.
         version: String,
     },
+    /// There is no Lease, and there may have been a database: one that has led asks whether somebody has led after
+    /// it, and one that would make a database whether somebody has one.
+    Led,
     /// A leader has ended its database, and will not start it again.
     Left {
         /// The leader.
@@ -44,6 +47,15 @@ pub struct Answer {
     pub position: Option<Position>,
     /// Whether it would lead if it were elected.
     pub able: bool,
+    /// Whether its volume has almost no room left.
+    #[serde(default)]
+    pub full: bool,
+    /// The last epoch in which its data took writes, 0 for never; nothing, while it does not know.
+    #[serde(default)]
+    pub led: Option<u64>,
+    /// Whether it is known to have no data.
+    #[serde(default)]
+    pub empty: bool,
 }
 
 /// Why a leader is taken for gone before its term is over.

@@ -41,6 +41,12 @@ pub enum Error {
         /// Whose it is, as far as is known.
         why: String,
     },
+    /// What is known of it is not what is there any more.
+    #[error("{object} is not what it was when it was last heard of: it is looked at again")]
+    Outdated {
+        /// The object.
+        object: String,
+    },
     /// A value that can't be written as JSON, or has no name: a mistake in the operator itself.
     #[error("{object} can't be written: {why}. This is a bug in the operator")]
     Unwritable {
@@ -55,6 +61,7 @@ impl Classify for Error {
     fn class(&self) -> Class {
         match self {
             Error::Api { source, .. } => source.class(),
+            Error::Outdated { .. } => Class::Conflict,
             Error::Unreadable { .. } | Error::Unwritable { .. } => Class::Permanent,
             // Whoever has the name may be on its way out: its collection is no event of the object's.
             Error::Taken { .. } => Class::Transient,

@@ -44,6 +44,11 @@ fn done<'a>(meta: &'a ObjectMeta, name: &str) -> impl Iterator<Item = &'a str> +
     noted.map(String::as_str).unwrap_or_default().split(',').filter(|step| !step.is_empty())
 }
 
+/// Whether nothing keeps it any more: this is the last that was ever seen of it.
+pub fn is_released(meta: &ObjectMeta) -> bool {
+    meta.deletion_timestamp.is_some() && meta.finalizers.iter().flatten().next().is_none()
+}
+
 /// The annotation that holds the steps that are done.
 pub fn annotation(name: &str) -> String {
     format!("{name}.done")
@@ -114,6 +119,9 @@ mod tests {
         object = patched(&object, patch(&object, NAME, Stage::Release).unwrap());
         assert_eq!(object.finalizers.as_deref(), Some(&["somebody/else".to_owned()][..]));
         assert_eq!(stage(&object, NAME, STEPS), Stage::Leave);
+        assert!(!is_released(&object), "somebody else keeps it");
+        object.finalizers = None;
+        assert!(is_released(&object));
     }
 
     #[test]

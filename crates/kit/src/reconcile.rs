@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Debug;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -309,6 +310,7 @@ impl<R: Reconciler> Worker<R> {
             key: key.clone(),
             meta: outline.metadata,
             status: outline.status,
+            confirmed: AtomicBool::new(false),
         };
         let ended = match serde_json::from_slice(&text).map_err(unreadable) {
             Ok(object) => self.work(&object, &mut round).await,

@@ -1,6 +1,7 @@
 //! What a reconciler is given for one round of work on one object.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
@@ -49,10 +50,13 @@ impl Shared {
 
     /// Takes in the answer to a write or a read of the object itself.
     pub(crate) fn learn(&self, mut object: DynamicObject) -> Option<Box<[u8]>> {
-        let key = key_of(&object.metadata);
+        let (key, released) = (key_of(&object.metadata), finalizer::is_released(&object.metadata));
         let held = Held::itself(&mut object, &self.names);
         let text = held.text.clone();
-        self.itself.store().wrote(key, held);
+        // A watch may have told of its end before the write that let it go was answered. Entered now, it would stay.
+        if !released {
+            self.itself.store().wrote(key, held);
+        }
         text
     }
 }
@@ -65,6 +69,8 @@ pub struct Round {
     pub(crate) key: Key,
     pub(crate) meta: ObjectMeta,
     pub(crate) status: Value,
+    /// Whether the object is known to be what `meta` says of it.
+    pub(crate) confirmed: AtomicBool,
 }
 
 impl Round {
@@ -88,6 +94,28 @@ impl Round {
             uid: self.meta.uid.clone().unwrap_or_default(),
             controller: Some(true),
             block_owner_deletion: Some(true),
+        }
+    }
+
+    /// Asks the API server itself whether the object is still what this round knows of it. What watches tell
+    /// may be long past: an object that has been changed since would have its children changed back, and one
+    /// that is gone would have them made anew. One read, once a round; a write to the object does as well.
+    ///
+    /// [`apply`](Round::apply) asks before it writes. Whoever takes something away in another way asks first.
+    pub async fn confirm(&self) -> Result<(), Error> {
+        if self.confirmed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let api = self.shared.api(self.shared.itself.resource(), &self.key.namespace);
+        let found = api.get_metadata_opt(&self.key.name).await;
+        let found = found.map_err(|source| Error::Api { doing: "reading", object: self.object(), source })?;
+        let version = |meta: &ObjectMeta| (meta.uid.clone(), meta.resource_version.clone());
+        match found {
+            Some(found) if version(&found.metadata) == version(&self.meta) => {
+                self.confirmed.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => Err(Error::Outdated { object: self.object() }),
         }
     }
 
@@ -137,17 +165,25 @@ impl Round {
     {
         let resource = ApiResource::erase::<C>(&());
         let key = Key { namespace: self.key.namespace.clone(), name: name.to_owned() };
-        let held = self.shared.source(&resource).and_then(|source| source.store().glance(&key));
+        let api = self.shared.api(&resource, &key.namespace);
+        let failed = |doing, source| Error::Api { doing, object: format!("{} {key}", resource.kind), source };
+        let known = self.shared.source(&resource).and_then(|source| source.store().glance(&key));
+        let held = match known {
+            Some(held) => Some(held),
+            // It may be that nobody has told of it yet.
+            None => {
+                let found = api.get_metadata_opt(name).await.map_err(|source| failed("reading", source))?;
+                found.map(|found| Held::new(&found.metadata, &self.shared.names.manager))
+            }
+        };
         let ours = |held: &Held| held.owner.as_ref().is_some_and(|owner| owner.uid == self.uid());
         let Some(held) = held.filter(ours) else { return Ok(false) };
         let only_this = Preconditions { uid: Some(held.uid.text()), resource_version: None };
         let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::background() };
-        match self.shared.api(&resource, &key.namespace).delete(name, &params).await {
+        match api.delete(name, &params).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
-            Err(source) => {
-                Err(Error::Api { doing: "removing", object: format!("{} {key}", resource.kind), source })
-            }
+            Err(source) => Err(failed("removing", source)),
         }
     }
 
@@ -253,6 +289,7 @@ impl Round {
         };
         let object = answer.map_err(|source| Error::Api { doing, object: self.object(), source })?;
         self.meta = object.metadata.clone();
+        self.confirmed.store(true, Ordering::Relaxed);
         self.status = object.data.get("status").cloned().unwrap_or_default();
         self.shared.learn(object);
         Ok(())
@@ -349,6 +386,7 @@ impl Apply<'_> {
     }
 
     async fn write(&self, force: bool) -> Result<bool, Error> {
+        self.round.confirm().await?;
         let params = PatchParams {
             field_manager: Some(self.round.shared.names.manager.clone()),
             force,

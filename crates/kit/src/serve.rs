@@ -64,7 +64,26 @@ pub async fn serve(
     handler: Handler,
     stop: impl Future<Output = ()>,
 ) {
-    let acceptor = tls.map(TlsAcceptor::from);
+    converse_with_all(listener, tls.map(|tls| watch::channel(tls).1), handler, stop).await;
+}
+
+/// The same, with TLS as it is when somebody connects: certificates, and whom to trust, may change meanwhile. The port is
+/// open all the time, and connections that are open go on.
+pub async fn serve_current(
+    listener: TcpListener,
+    tls: watch::Receiver<Arc<ServerConfig>>,
+    handler: Handler,
+    stop: impl Future<Output = ()>,
+) {
+    converse_with_all(listener, Some(tls), handler, stop).await;
+}
+
+async fn converse_with_all(
+    listener: TcpListener,
+    tls: Option<watch::Receiver<Arc<ServerConfig>>>,
+    handler: Handler,
+    stop: impl Future<Output = ()>,
+) {
     let (ending, ended) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
@@ -82,7 +101,8 @@ pub async fn serve(
                 }
             },
         };
-        let (acceptor, handler, ended) = (acceptor.clone(), handler.clone(), ended.clone());
+        let acceptor = tls.as_ref().map(|tls| TlsAcceptor::from(tls.borrow().clone()));
+        let (handler, ended) = (handler.clone(), ended.clone());
         connections.spawn(async move {
             let done = match acceptor {
                 None => converse(stream, handler, ended).await,
@@ -154,6 +174,10 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::sync::oneshot;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
+    use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
     use super::*;
 
@@ -163,6 +187,66 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer
+    }
+
+    /// A certificate that only those trust who know it: for a server, and for its clients.
+    fn certificate() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let provider = Arc::new(default_provider());
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let server = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let mut trusted = RootCertStore::empty();
+        trusted.add(made.cert.der().clone()).unwrap();
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(trusted)
+            .with_no_client_auth();
+        (Arc::new(server), Arc::new(client))
+    }
+
+    async fn ask_as(client: &Arc<ClientConfig>, port: u16) -> io::Result<String> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("the port is open all the time");
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = TlsConnector::from(client.clone()).connect(name, stream).await?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer).await;
+        Ok(answer)
+    }
+
+    #[tokio::test]
+    async fn another_certificate_closes_no_port_and_no_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (begin, mut begun) = watch::channel(false);
+        let (go_on, gone_on) = watch::channel(false);
+        let slow = handler(move |_| {
+            let (begin, mut gone_on) = (begin.clone(), gone_on.clone());
+            async move {
+                let _ = begin.send(true);
+                let _ = gone_on.wait_for(|go| *go).await;
+                text(StatusCode::OK, "well")
+            }
+        });
+        let ((first, trusts_first), (second, trusts_second)) = (certificate(), certificate());
+        let (tls, current) = watch::channel(first);
+        tokio::spawn(serve_current(listener, current, slow, std::future::pending()));
+        let open = tokio::spawn({
+            let trusts_first = trusts_first.clone();
+            async move { ask_as(&trusts_first, port).await }
+        });
+        begun.wait_for(|begun| *begun).await.unwrap();
+        tls.send(second).unwrap();
+        ask_as(&trusts_first, port).await.expect_err("the first is not shown any more");
+        go_on.send(true).unwrap();
+        assert!(ask_as(&trusts_second, port).await.unwrap().ends_with("well"));
+        assert!(open.await.unwrap().unwrap().ends_with("well"), "what was under way is answered");
     }
 
     #[tokio::test]

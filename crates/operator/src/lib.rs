@@ -5,6 +5,7 @@
 //! each a file in [`database`]: facts are gathered, a plan follows from them alone, and its steps are
 //! carried out.
 
+pub mod backup;
 pub mod database;
 pub mod metrics;
 pub mod rights;

@@ -12,7 +12,7 @@ use kube::core::ObjectMeta;
 use crate::metrics::Databases;
 use crate::root::{Root, RootError, SECRET};
 use crate::run::{DEFINITION, WEBHOOK_SECRET};
-use crate::{NAME, database};
+use crate::{NAME, backup, database};
 
 /// What the operator may do.
 pub struct Rights {
@@ -29,7 +29,10 @@ pub fn rights() -> Result<Rights, RootError> {
     let root = Root::read("", &Root::make(Timestamp::UNIX_EPOCH)?)?;
     let kind = database::kind(Arc::new(root), "", Databases::default());
     let mut databases = rbac::of_kind(&kind);
+    databases.extend(rbac::of_kind(&backup::kind()));
     databases.extend([
+        // Backups that are due are made, those that people have made are marked, and those that are no more removed.
+        rule(GROUP, &["backups"], &["create", "patch", "delete"], &[]),
         // To replace and to restart instances, and to let volumes grow and go.
         rule("", &["pods", "persistentvolumeclaims"], &["patch", "delete"], &[]),
         // To ask for a handover and to clean up. Beyond that, nobody may give to others what they do not have

@@ -15,9 +15,9 @@ use kube::Client;
 use thiserror::Error;
 
 use crate::NAME;
-use crate::database;
 use crate::metrics::Databases;
 use crate::root::{Root, RootError};
+use crate::{backup, database};
 
 /// The Secret with the webhooks' certificates.
 pub const WEBHOOK_SECRET: &str = "keelson-webhook";
@@ -70,7 +70,8 @@ pub enum RunError {
 /// The operator of Databases, on a cluster. It lives, and its Lease is, in the given namespace.
 pub fn manager(client: Client, metrics: Metrics, root: Root, options: &Options) -> Manager {
     let databases = database::kind(Arc::new(root), &options.agent_image, Databases::new(&metrics));
-    let mut manager = Manager::new(NAME, GROUP, client, metrics).look_after(databases);
+    let mut manager =
+        Manager::new(NAME, GROUP, client, metrics).look_after(databases).look_after(backup::kind());
     if let Some(namespace) = &options.namespace {
         manager = manager.lives_in(namespace);
     }

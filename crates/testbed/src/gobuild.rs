@@ -93,6 +93,13 @@ pub fn helm() -> Result<PathBuf> {
     Ok(Programs::build_modules(&cache, &progress, &MODULES[4..])?.find("helm"))
 }
 
+/// Builds the S3 server (`versitygw`), if it is not in the cache yet, and says where it is.
+pub fn s3_server() -> Result<PathBuf> {
+    let cache = Cache::open()?;
+    let progress = Progress::new(&cache);
+    Ok(Programs::build_modules(&cache, &progress, &MODULES[3..4])?.find("versitygw"))
+}
+
 /// Builds one program from a package of the Go module in `folder`, if it is not in the cache yet, and says
 /// where it is. `title` is what the person reads meanwhile.
 pub fn build_go(title: &str, folder: &Path, package: &str, program: &str) -> Result<PathBuf> {

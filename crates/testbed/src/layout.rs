@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cgroup::Cgroup;
 use crate::error::{During, Error, Result};
+use crate::network::Node;
 
 /// The folder of one cluster (`target/testbed` unless told otherwise). Everything about the cluster
 /// is derived from it, so that `down` finds what `up` left even when the folder itself is gone.
@@ -49,6 +50,11 @@ impl Layout {
     /// The logs of a machine's components.
     pub fn logs(&self, machine: &str) -> PathBuf {
         self.root.join("logs").join(machine)
+    }
+
+    /// The logs of the containers on a node, those that have ended included, as its kubelet keeps them.
+    pub fn pod_logs(&self, node: Node) -> PathBuf {
+        self.machine(&node.name()).join("log/pods")
     }
 
     pub(crate) fn machine(&self, name: &str) -> PathBuf {

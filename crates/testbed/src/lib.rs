@@ -9,7 +9,8 @@
 //! - [`ControlPlane::start`] gives a test an API server without nodes, in seconds;
 //!   [`shared_control_plane`] one that all tests of a program share.
 //! - [`build_go`] builds a program from a Go module, once for all checkouts.
-//! - [`helm`] is the real Helm.
+//! - [`helm`] is the real Helm, [`s3_server`] a real S3 server.
+//! - [`inside`] runs a test inside the image of each PostgreSQL.
 //! - [`rootfs`] gives a test the file system of a database image.
 //! - [`until`] waits for a condition with a deadline.
 //!
@@ -29,6 +30,7 @@ mod gate;
 mod gobuild;
 mod image;
 mod init;
+pub mod inside;
 mod layout;
 mod machine;
 mod network;
@@ -48,7 +50,7 @@ pub use cluster::Cluster;
 pub use control_plane::{Audited, ControlPlane, shared_control_plane};
 pub use error::{Error, Result};
 pub use fault::{Fault, HubComponent, Volume, heal_all};
-pub use gobuild::{build_go, helm};
+pub use gobuild::{build_go, helm, s3_server};
 pub use image::{Image, Settings};
 pub use layout::Layout;
 pub use network::Node;

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use jiff::Timestamp;
+use keelson_api::instance::ArchiveReport;
 use keelson_engine::postgres::{DatabaseMetrics, StandbyMetrics};
 use keelson_kit::admin;
 use tokio::sync::watch;
@@ -85,8 +87,20 @@ impl Bed {
         let asked: Arc<AtomicUsize> = Arc::default();
         let count = asked.clone();
         let ask = move || answer(count.fetch_add(1, Ordering::SeqCst));
-        let (report, reports) = watch::channel(Report { epoch: 7, writable: true, ..Report::default() });
-        exporter.set(Source { ask: Box::new(ask), answers: Box::new(answers), reports });
+        let (report, reports) = watch::channel(Report {
+            epoch: 7,
+            writable: true,
+            archive: Some(ArchiveReport {
+                full_in_seconds: Some(60),
+                first_recoverable: Some(Timestamp::UNIX_EPOCH),
+                last_recoverable: Timestamp::from_second(5).ok(),
+                ..ArchiveReport::default()
+            }),
+            ..Report::default()
+        });
+        let led_at = Some(std::time::Instant::now());
+        let (_, standing) = watch::channel(Standing { failsafe: true, led_at });
+        exporter.set(Source { ask: Box::new(ask), answers: Box::new(answers), reports, standing });
         Bed { metrics, exporter, asked, _report: report }
     }
 
@@ -118,6 +132,9 @@ async fn numbers_of_a_database_that_answers_are_shown_in_their_units() {
         "keelson_postgres_up 1.0",
         "keelson_agent_epoch 7.0",
         "keelson_agent_writable 1.0",
+        "keelson_agent_archive_failing 0.0",
+        "keelson_agent_archive_volume_left_seconds 60.0",
+        "keelson_agent_recoverable_last_timestamp_seconds 5.0",
         "keelson_postgres_connections{state=\"idle in transaction\"} 1.0",
         "keelson_postgres_checkpoint_write_seconds_total 1.5",
         "keelson_postgres_transactions_total{database=\"an \\\"odd\\\"\\n\\\\one\",result=\"commit\"} 40.0",

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::{BackupPolicy, DatabaseStatus, Durability, Failover, Restore, Scheduling, Storage, rules};
-use crate::schema::validations;
+use crate::schema::{NAME, validations};
 use crate::value::{Engine, Size, Span, Version, Written, words};
 
 /// What a database should be. Every field can be left out; `{}` is a small PostgreSQL.
@@ -108,12 +108,12 @@ pub struct DatabaseSpec {
 
     /// An image instead of the official one of that version. It must hold the same version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = "^[A-Za-z0-9][-A-Za-z0-9._/:@]*$"))]
     pub image: Option<String>,
 
     /// Names of the Secrets with which images are pulled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 253), regex(pattern = NAME)))]
     pub image_pull_secrets: Vec<String>,
 
     /// What becomes of the volumes when this object is deleted: `Retain` (the default) or `Delete`.

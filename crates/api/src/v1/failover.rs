@@ -41,7 +41,7 @@ pub struct Failover {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = crate::value::SHORT_SPAN))]
     pub interval: Option<Written<Span>>,
-    /// How long before the end of its leadership a primary stops taking writes by itself. Default 1s, at
+    /// How long before the end of its leadership a primary stops taking writes by itself. Default 500ms, at
     /// least 100ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = crate::value::SHORT_SPAN))]

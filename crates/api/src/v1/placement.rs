@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Toleration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema::texts;
+use crate::schema::{LABEL_NAME, NAME, labels};
 use crate::value::{Written, words};
 
 /// Where instances may run.
@@ -15,7 +15,7 @@ use crate::value::{Written, words};
 pub struct Scheduling {
     /// Labels that a node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "texts")]
+    #[schemars(schema_with = "labels")]
     pub node_selector: BTreeMap<String, String>,
     /// Taints of nodes that do not matter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -27,11 +27,11 @@ pub struct Scheduling {
     pub spread: Option<Written<Spread>>,
     /// The node label that tells places apart, such as `topology.kubernetes.io/zone`. Without it, nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 317))]
+    #[schemars(length(min = 1, max = 317), regex(pattern = LABEL_NAME))]
     pub spread_over: Option<String>,
     /// The priority class of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub priority_class_name: Option<String>,
 }
 

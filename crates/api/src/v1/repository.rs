@@ -30,6 +30,35 @@ pub struct Repository {
     pub encryption_secret: Option<String>,
 }
 
+impl Repository {
+    /// The Secret to sign in with, if one is named.
+    pub fn credentials_secret(&self) -> Option<&str> {
+        let named = [
+            self.s3.as_ref().map(|s3| &s3.credentials_secret),
+            self.gcs.as_ref().map(|gcs| &gcs.credentials_secret),
+            self.azure.as_ref().map(|azure| &azure.credentials_secret),
+        ];
+        named.into_iter().flatten().find_map(Option::as_deref)
+    }
+
+    /// The same, with this path where none is named.
+    pub fn with_path(&self, path: &str) -> Repository {
+        let mut filled = self.clone();
+        let paths = [
+            filled.s3.as_mut().map(|s3| &mut s3.path),
+            filled.gcs.as_mut().map(|gcs| &mut gcs.path),
+            filled.azure.as_mut().map(|azure| &mut azure.path),
+            filled.folder.as_mut().map(|folder| &mut folder.path),
+        ];
+        for named in paths.into_iter().flatten() {
+            if named.as_deref().is_none_or(|named| named.trim_matches('/').is_empty()) {
+                *named = Some(path.to_owned());
+            }
+        }
+        filled
+    }
+}
+
 /// A bucket of S3, or of any server that speaks it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

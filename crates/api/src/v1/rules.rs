@@ -22,12 +22,12 @@ pub const SPEC: &[Rule] = &[
     rule(
         "!has(self.version) || (has(self.engine) ? self.engine : 'postgres') != 'postgres' \
          || self.version.matches('^(1[4-9]|[2-9][0-9])([.][0-9]+)?$')",
-        "there is no such PostgreSQL: use 14 or newer, such as 17 or 17.4",
+        "there is no such version of PostgreSQL: use 14 or newer, such as 17 or 17.4",
     ),
     rule(
         "!has(self.version) || (has(self.engine) ? self.engine : 'postgres') != 'mysql' \
          || self.version.matches('^(8[.]4|9[.][0-9]+)([.][0-9]+)?$')",
-        "there is no such MySQL: use 8.4 or 9.x, such as 9.7",
+        "there is no such version of MySQL: use 8.4 or 9.x, such as 9.7",
     ),
     rule(
         "(has(self.engine) ? self.engine : 'postgres') == (has(oldSelf.engine) ? oldSelf.engine : 'postgres')",
@@ -102,10 +102,10 @@ pub const FAILOVER: &[Rule] = &[
     ),
     rule(
         "(has(self.ttl) ? duration(self.ttl) : duration('5s')) \
-         >= (has(self.margin) ? duration(self.margin) : duration('1s')) \
+         >= (has(self.margin) ? duration(self.margin) : duration('500ms')) \
          + (has(self.interval) ? duration(self.interval) : duration('1s')) \
          + (has(self.interval) ? duration(self.interval) : duration('1s'))",
-        "ttl must be at least margin plus twice the interval (5s, 1s and 1s unless set), or one slow answer would cost the primary its leadership",
+        "ttl must be at least margin plus twice the interval (5s, 500ms and 1s unless set), or one slow answer would cost the primary its leadership",
     ),
 ];
 

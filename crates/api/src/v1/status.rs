@@ -116,21 +116,61 @@ pub struct InstanceStatus {
     pub ready: bool,
 }
 
+words! {
+    /// Why an instance came to be primary.
+    Cause, "cause" {
+        /// There was no database before.
+        First = "First",
+        /// It was primary before, and nobody else has been since.
+        Again = "Again",
+        /// It was given to this instance: somebody asked for it, or the pod of the previous one was to end.
+        HandedOver = "HandedOver",
+        /// The previous one could not write any more, and let go.
+        GaveUp = "PreviousGaveUp",
+        /// The previous one said that it had ended.
+        Left = "PreviousEnded",
+        /// The first process of the previous one was gone.
+        Died = "PreviousDied",
+        /// Nothing was heard from the previous one.
+        Silent = "PreviousSilent",
+    }
+}
+
+impl Cause {
+    /// In words that follow on a name.
+    pub fn told(self) -> &'static str {
+        match self {
+            Cause::First => "is the first primary",
+            Cause::Again => "is primary again",
+            Cause::HandedOver => "is primary, as was asked for",
+            Cause::GaveUp => "is primary, since the one before could not write any more",
+            Cause::Left => "is primary, since the one before had ended",
+            Cause::Died => "is primary, since the process of the one before was gone",
+            Cause::Silent => "is primary, since nothing was heard from the one before",
+        }
+    }
+}
+
 /// A time during which one instance was primary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Leadership {
     /// The instance.
+    #[schemars(length(max = 63))]
     pub who: String,
-    /// When it began.
+    /// Grows by one with each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
+    /// When it began to take writes.
     pub since: Time,
     /// Why it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-    /// For how many milliseconds nobody took writes before it.
+    pub why: Option<Written<Cause>>,
+    /// For how many milliseconds nobody took writes before it, as far as it could see.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_millis: Option<i64>,
-    /// How many bytes of the previous primary's log it lacked.
+    /// How many bytes of the previous primary's log it lacked, by what that had last said. Where commits wait
+    /// for a quorum, nothing in them was acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_bytes: Option<i64>,
 }

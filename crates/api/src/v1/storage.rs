@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::schema::NAME;
 use crate::value::{Size, Written};
 
 /// `50Gi`, or a [`Volume`].
@@ -33,7 +34,7 @@ pub struct Volume {
     pub size: Option<Written<Size>>,
     /// The storage class; without it, the cluster's default. It can't be changed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub class: Option<String>,
     /// Lets the volume grow by itself before it is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,10 +31,10 @@ fn cases() -> Vec<Case> {
     let s3 = json!({"bucket": "backups"});
     let from = json!({"database": "old"});
     vec![
-        creation("no such PostgreSQL", json!({"version": "17.4"}), json!({"version": "9.6"})),
-        creation("no such PostgreSQL", json!({"version": "18"}), json!({"version": "13"})),
+        creation("no such version of PostgreSQL", json!({"version": "17.4"}), json!({"version": "9.6"})),
+        creation("no such version of PostgreSQL", json!({"version": "18"}), json!({"version": "13"})),
         creation(
-            "no such MySQL",
+            "no such version of MySQL",
             json!({"engine": "mysql", "version": "9.7"}),
             json!({"engine": "mysql", "version": "17"}),
         ),
@@ -87,8 +87,8 @@ fn cases() -> Vec<Case> {
         ),
         creation(
             "margin plus twice the interval",
-            json!({"failover": {"ttl": "3s"}}),
             json!({"failover": {"ttl": "2500ms"}}),
+            json!({"failover": {"ttl": "2400ms"}}),
         ),
         creation(
             "set by Keelson itself",
@@ -294,6 +294,16 @@ async fn bounds_patterns_and_words_are_refused_by_the_schema() {
         ("v1", json!({"failover": {"ttl": "soon"}}), "spec.failover.ttl"),
         ("v1", json!({"durability": "perhaps"}), "spec.durability"),
         ("v1", json!({"deletionPolicy": "Burn"}), "spec.deletionPolicy"),
+        ("v1", json!({"image": "post gres"}), "spec.image"),
+        ("v1", json!({"imagePullSecrets": ["My Secret"]}), "spec.imagePullSecrets[0]"),
+        ("v1", json!({"storage": {"class": "Fast Disk"}}), "spec.storage.class"),
+        (
+            "v1",
+            json!({"scheduling": {"nodeSelector": {"disk": "very fast"}}}),
+            "spec.scheduling.nodeSelector",
+        ),
+        ("v1", json!({"scheduling": {"spreadOver": "the zone"}}), "spec.scheduling.spreadOver"),
+        ("v1", json!({"scheduling": {"priorityClassName": "High"}}), "spec.scheduling.priorityClassName"),
         ("v1beta1", json!({"size": "huge"}), "spec.size"),
         ("v1beta1", json!({"backup_schedule": "often"}), "spec.backup_schedule"),
         ("v1alpha1", json!({}), "spec.replicas"),

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret, Service};
 use keelson_api::instance::{Names, ports};
 use keelson_api::v1::{Database, Phase};
+use keelson_rig::install::HOME;
+use keelson_rig::objects::{DEADLINE, create, gone};
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
@@ -16,7 +18,6 @@ use testbed::{Cluster, Container, Look, Which, Who, until};
 
 use crate::error::{Asking, During, Error, Result};
 use crate::process::{Memory, memory_of};
-use crate::site::{DEADLINE, HOME, create, gone, install};
 
 /// What each database is called, in a namespace of its own.
 const NAME: &str = "orders";
@@ -65,7 +66,7 @@ pub(super) async fn measure(program: &Path, runs: usize) -> Result<Measures> {
 
 async fn measure_on(cluster: &Cluster, program: &Path, runs: usize) -> Result<Measures> {
     eprintln!("installing the operator");
-    install(cluster, program)?;
+    crate::install(cluster, program)?;
     tokio::time::sleep(SETTLE).await;
     let mut measures = Measures { idle: idle(cluster).await?, one: Vec::new(), three: Vec::new() };
     for run in 0..runs {
@@ -227,7 +228,7 @@ impl<'a> Site<'a> {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client());
         namespaces.delete(&self.namespace, &DeleteParams::default()).await.asking("deleting a namespace")?;
         gone(&self.api::<Pod>()).await?;
-        gone(&self.api::<PersistentVolumeClaim>()).await
+        Ok(gone(&self.api::<PersistentVolumeClaim>()).await?)
     }
 }
 

@@ -13,6 +13,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use keelson_api::crds;
 use keelson_api::instance::Names;
 use keelson_api::v1::{Database, Phase};
+use keelson_rig::install::HOME;
+use keelson_rig::objects::create;
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde::Serialize;
@@ -25,7 +27,6 @@ use super::limit::Limit;
 use crate::audit::{Log, Request, Tally, count, seconds, tally};
 use crate::error::{Asking, Error, Result};
 use crate::process::Process;
-use crate::site::{HOME, create};
 
 /// Who the operator is to the API server.
 const USER: &str = "operator";
@@ -171,14 +172,16 @@ fn children(index: usize) -> Vec<Thing> {
 
 /// Everything that is there before the operator starts: the kind, its rights, and the Databases.
 async fn prepare(client: &Client, size: Size) -> Result<()> {
-    let mut definition = crds::database().map_err(|error| Error::Unreadable {
-        what: "the definition of Database".into(),
+    let all = crds::crds().map_err(|error| Error::Unreadable {
+        what: "the definitions of the kinds".into(),
         why: error.to_string(),
     })?;
-    // Nobody asks for another version here.
-    definition.spec.conversion = None;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create(&PostParams::default(), &definition).await.asking("preparing")?;
+    for mut definition in all {
+        // Nobody asks for another version here.
+        definition.spec.conversion = None;
+        definitions.create(&PostParams::default(), &definition).await.asking("preparing")?;
+    }
     // By a role and not as one of `system:masters`, whom the API server's priority and fairness lets pass.
     let binding = json!({
         "metadata": { "name": USER },
@@ -205,7 +208,7 @@ async fn prepare(client: &Client, size: Size) -> Result<()> {
         let api: Api<Database> = Api::namespaced(client.clone(), &namespace(index));
         async move { create(&api, object).await }
     };
-    stream::iter(0..size.objects).map(Ok).try_for_each_concurrent(AT_ONCE, make).await
+    Ok(stream::iter(0..size.objects).map(Ok).try_for_each_concurrent(AT_ONCE, make).await?)
 }
 
 /// The operator and what it works on.

@@ -1,28 +1,23 @@
 //! The pod that writes all the time, on a node where the leader is not.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use keelson_rig::clock::now;
+use keelson_rig::history::{self, Acknowledged};
+use keelson_rig::objects::{DEADLINE, create};
 use kube::api::{Api, DeleteParams, LogParams};
 use serde_json::{Value, json};
 use testbed::{Cluster, Image, Look, Node, until};
 
-use super::history::{self, Acknowledged};
 use super::site::Site;
 use super::writer;
 use crate::error::{Asking, During, Result};
-use crate::site::{DEADLINE, create};
 
 const CLIENT: &str = "client";
 const IMAGE: &str = "bench:failover";
 /// So many lines are more than it writes in a moment, failures and all.
 const LATEST: i64 = 20;
-
-/// The time of day in milliseconds.
-pub(super) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or_default()
-}
 
 /// Puts the client's image on all nodes: this program.
 pub(super) fn load(cluster: &Cluster) -> Result<()> {

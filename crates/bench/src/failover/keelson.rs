@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use keelson_api::v1::Database;
+use keelson_rig::objects::{create, gone};
 use kube::api::DeleteParams;
 use serde_json::json;
 
@@ -9,12 +10,12 @@ use super::site::{NAME, Site};
 use crate::error::{Asking, Result};
 
 /// PostgreSQL 17, and otherwise the defaults.
-pub(super) async fn create(site: &Site<'_>) -> Result<()> {
+pub(super) async fn make(site: &Site<'_>) -> Result<()> {
     let object = json!({
         "apiVersion": "keelson.dev/v1", "kind": "Database", "metadata": { "name": NAME },
         "spec": { "version": "17", "replicas": 3, "storage": "1Gi", "deletionPolicy": "Delete" },
     });
-    crate::site::create(&site.api::<Database>(), object).await
+    Ok(create(&site.api::<Database>(), object).await?)
 }
 
 /// Whoever holds the Lease, if the two others are named in it as those who may be elected.
@@ -42,5 +43,5 @@ pub(super) fn restart_all(site: &Site<'_>, run: usize) -> Result<()> {
 /// While the operator is there to do it.
 pub(super) async fn remove(site: &Site<'_>) -> Result<()> {
     site.api::<Database>().delete(NAME, &DeleteParams::default()).await.asking("deleting a Database")?;
-    crate::site::gone(&site.api::<Database>()).await
+    Ok(gone(&site.api::<Database>()).await?)
 }

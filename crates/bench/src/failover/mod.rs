@@ -3,11 +3,10 @@
 //!
 //! [`case`] is what happens and [`strike`] lets it happen; [`system`] is who runs the database ([`keelson`],
 //! [`patroni`]) on a [`site`]; [`writer`] is the client's program and [`client`] its pod; [`mod@run`] is one run,
-//! [`history`] what the client saw of it, and [`report`] what is made of all.
+//! with what the client saw of it, and [`report`] what is made of all.
 
 mod case;
 mod client;
-mod history;
 mod keelson;
 mod patroni;
 mod report;
@@ -15,10 +14,9 @@ mod run;
 mod site;
 mod strike;
 mod system;
-mod tls;
 pub(crate) mod writer;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use testbed::Cluster;
@@ -27,7 +25,6 @@ use crate::error::{During, Error, Result};
 use crate::machine;
 use case::Case;
 use report::{Measured, Report, read_back};
-use run::Run;
 use site::Site;
 use system::System;
 
@@ -71,9 +68,11 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         return Err(Error::NotBuilt(options.keelson));
     }
     let mut book = Book::open(&options.into)?;
-    book.measured
-        .runs
-        .retain(|run| options.resume || !(options.wants_system(run.system) && options.wants_case(run.case)));
+    book.change(|measured| {
+        measured.runs.retain(|run| {
+            options.resume || !(options.wants_system(run.system) && options.wants_case(run.case))
+        });
+    })?;
     let cluster = Cluster::from_env().await?;
     // A fault that was left by one who was interrupted would be in the way.
     cluster.heal_all()?;
@@ -89,31 +88,35 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     }
 }
 
-/// All that is wanted of one system.
+/// All that is wanted of one system: every case once, then every case again, so that what changes with time is not
+/// one case's alone, and whoever stops early has some of all.
 async fn measure(cluster: &Cluster, system: System, options: &Options, book: &mut Book) -> Result<()> {
     let cases = Case::ALL.into_iter().filter(|case| options.wants_case(*case));
-    let missing = |book: &Book, case: Case| book.count(system, case)..options.runs;
-    let cases: Vec<Case> = cases.filter(|case| !missing(book, *case).is_empty()).collect();
-    if cases.is_empty() {
+    let missing = |book: &Book, case: Case, round: usize| book.count(system, case) <= round;
+    let rounds = (0..options.runs).flat_map(|round| cases.clone().map(move |case| (round, case)));
+    let wanted: Vec<_> = rounds.filter(|(round, case)| missing(book, *case, *round)).collect();
+    if wanted.is_empty() {
         return Ok(());
     }
     eprintln!("{}: setting up", system.title());
     system.install(cluster, &options.keelson)?;
     let site = Site::open(cluster, &format!("{system:?}").to_lowercase()).await?;
     system.create(&site).await?;
-    for case in cases {
-        for number in missing(book, case) {
-            eprint!("{}, {}, run {} of {}: ", system.title(), case.title(), number + 1, options.runs);
-            let run = run::run(&site, system, case, number).await.inspect_err(|_| eprintln!("failed"))?;
-            eprintln!("{run}");
-            book.measured.patroni = book.measured.patroni.take().or_else(|| system.patroni_version(&site));
-            book.add(run)?;
-        }
+    for (round, case) in wanted {
+        let which = format!("{}, {}, run {} of {}", system.title(), case.title(), round + 1, options.runs);
+        let run = run::run(&site, system, case, round).await;
+        let run = run.inspect_err(|_| eprintln!("{which}: failed"))?;
+        eprintln!("{which}: {run}");
+        let version = system.patroni_version(&site);
+        book.change(|measured| {
+            measured.patroni = version.or(measured.patroni.take());
+            measured.runs.push(run);
+        })?;
     }
     system.close(site).await
 }
 
-/// The report as it grows.
+/// The report as it grows. Others may be adding to it too.
 struct Book {
     folder: PathBuf,
     measured: Measured,
@@ -130,8 +133,12 @@ impl Book {
         self.measured.runs.iter().filter(|run| run.system == system && run.case == case).count()
     }
 
-    fn add(&mut self, run: Run) -> Result<()> {
-        self.measured.runs.push(run);
+    /// Changes what is there now, which may be more than was read before.
+    fn change(&mut self, change: impl FnOnce(&mut Measured)) -> Result<()> {
+        let lock = File::open(&self.folder).during("opening", &self.folder)?;
+        lock.lock().during("locking", &self.folder)?;
+        *self = Book::open(&self.folder)?;
+        change(&mut self.measured);
         let report = self.report()?;
         for (name, text) in [("failover.md", report.markdown()), ("failover.json", report.json()?)] {
             let path = self.folder.join(name);

@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use keelson_rig::clock::now;
+use keelson_rig::history::{check, longest_gap};
+use keelson_rig::objects::DEADLINE;
 use serde::{Deserialize, Serialize};
 use testbed::{Look, Node, until};
 
 use super::case::Case;
-use super::client::{Client, now};
-use super::history::{check, longest_gap};
+use super::client::Client;
 use super::site::{INSTANCES, Site};
 use super::strike::{Struck, strike};
 use super::system::System;
 use crate::error::{Error, Result};
-use crate::site::DEADLINE;
 
 /// How long a system may take to serve again before what is wrong is made right for it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// A write that was sent so long after something happened, and was acknowledged, was written by whoever leads
 /// from then on.
 const SURELY_AFTER: u64 = 1000;

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Service};
+use keelson_rig::objects::{create, gone};
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use testbed::{Cluster, Container, Who};
 
 use crate::error::{Asking, Error, Result};
-use crate::site::{create, gone};
 
 /// Of the database.
 pub(super) const NAME: &str = "orders";
@@ -87,7 +87,7 @@ impl<'a> Site<'a> {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client());
         namespaces.delete(&self.namespace, &DeleteParams::default()).await.asking("deleting a namespace")?;
         gone(&self.api::<Pod>()).await?;
-        gone(&self.api::<PersistentVolumeClaim>()).await
+        Ok(gone(&self.api::<PersistentVolumeClaim>()).await?)
     }
 }
 

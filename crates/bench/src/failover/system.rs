@@ -36,7 +36,7 @@ impl System {
     /// Puts on the cluster what it needs beside its database.
     pub(super) fn install(self, cluster: &Cluster, program: &Path) -> Result<()> {
         match self {
-            System::Keelson => crate::site::install(cluster, program),
+            System::Keelson => crate::install(cluster, program),
             System::Patroni | System::PatroniFast => Ok(cluster.load_debian(patroni::IMAGE)?),
         }
     }
@@ -44,7 +44,7 @@ impl System {
     /// Makes a database of three. It need not run yet.
     pub(super) async fn create(self, site: &Site<'_>) -> Result<()> {
         match self {
-            System::Keelson => keelson::create(site).await,
+            System::Keelson => keelson::make(site).await,
             System::Patroni => patroni::create(site, patroni::DEFAULTS),
             System::PatroniFast => patroni::create(site, patroni::FASTEST),
         }

@@ -1,17 +1,14 @@
 //! The program in the client's pod: writes all the time, and says on its output what was acknowledged.
 
-use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use tokio::task::AbortHandle;
-use tokio_postgres::{Client, Config};
+use keelson_rig::clock::Clock;
+use keelson_rig::history::{self, Acknowledged};
+use keelson_rig::session::{Door, Session, reason, variable};
 
-use super::history::{self, Acknowledged};
-use super::tls::Tls;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// From one write to the next while all is well.
 const PACE: Duration = Duration::from_millis(50);
@@ -28,10 +25,8 @@ pub(super) const ADDRESS: &str = "ADDRESS";
 
 /// Writes until it is killed.
 pub(crate) async fn run() -> Result<()> {
-    let mut config: Config = variable(URI)?;
-    config.hostaddr(variable::<IpAddr>(ADDRESS)?);
-    let tls = Tls::new().map_err(|error| unreadable("TLS", &error.to_string()))?;
-    let pool = Arc::new(Pool { config, tls, idle: Mutex::default(), busy: AtomicUsize::new(0) });
+    let door = Door::of_variable(URI)?.at(variable(ADDRESS)?);
+    let pool = Arc::new(Pool { door, idle: Mutex::default(), busy: AtomicUsize::new(0) });
     pool.make_table().await;
     let clock = Clock::start();
     // Another client, also one that is about to end, has other numbers: it has not had as many writes as
@@ -45,34 +40,6 @@ pub(crate) async fn run() -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn variable<T: FromStr>(name: &str) -> Result<T> {
-    let text = std::env::var(name).map_err(|error| unreadable(name, &error.to_string()))?;
-    // What is wrong with it is not said: it has a password in it.
-    text.parse().map_err(|_| unreadable(name, "it is not what it should be"))
-}
-
-fn unreadable(what: &str, why: &str) -> Error {
-    Error::Unreadable { what: what.to_owned(), why: why.to_owned() }
-}
-
-/// The time of day, which does not jump while this runs.
-#[derive(Clone, Copy)]
-struct Clock {
-    started: Instant,
-    then: Duration,
-}
-
-impl Clock {
-    fn start() -> Clock {
-        let then = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Clock { started: Instant::now(), then }
-    }
-
-    fn now(self) -> u64 {
-        u64::try_from((self.then + self.started.elapsed()).as_millis()).unwrap_or_default()
-    }
 }
 
 /// Sends one row, once, whatever comes of it.
@@ -89,30 +56,9 @@ async fn one_write(pool: Arc<Pool>, clock: Clock, id: u64) {
     pool.busy.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// In a line, with what it was caused by.
-fn reason(error: &tokio_postgres::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}").replace('\n', " "),
-        None => error.to_string().replace('\n', " "),
-    }
-}
-
-/// A session, whose connection ends with it: by itself it would wait for an answer that may never come.
-struct Session {
-    client: Client,
-    connection: AbortHandle,
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.connection.abort();
-    }
-}
-
 /// Sessions: those that have answered are used again.
 struct Pool {
-    config: Config,
-    tls: Tls,
+    door: Door,
     idle: Mutex<Vec<Session>>,
     /// How many writes wait for their answer.
     busy: AtomicUsize,
@@ -122,7 +68,7 @@ impl Pool {
     async fn write(&self, id: u64) -> Result<(), tokio_postgres::Error> {
         let session = match self.take() {
             Some(session) => session,
-            None => self.connect().await?,
+            None => self.door.open().await?,
         };
         session.client.batch_execute(&format!("insert into written values ({id})")).await?;
         self.idle().push(session);
@@ -140,16 +86,11 @@ impl Pool {
         idle.pop()
     }
 
-    async fn connect(&self) -> Result<Session, tokio_postgres::Error> {
-        let (client, connection) = self.config.connect(self.tls.clone()).await?;
-        Ok(Session { client, connection: tokio::spawn(connection).abort_handle() })
-    }
-
     /// Without a key, so that a row that is there twice can be seen.
     async fn make_table(&self) {
         loop {
             let made = async {
-                let session = self.connect().await?;
+                let session = self.door.open().await?;
                 let sql = "drop table if exists written; create table written (id bigint)";
                 session.client.batch_execute(sql).await
             };

@@ -34,6 +34,8 @@ pub struct Inputs<'a> {
     /// Whose acknowledgement commits wait for. Also on a replica: one that is promoted must wait from
     /// its first commit on, and the checkpointer learns of the first name only a moment after a reload.
     pub synchronous: &'a Synchronous,
+    /// Whether it is about to end.
+    pub ending: bool,
     /// What a replica must have at least, as its primary has it.
     pub floor: Option<&'a Floor>,
 }
@@ -65,6 +67,10 @@ pub fn configure(inputs: &Inputs<'_>) -> Files {
     raise(&mut values, "max_wal_senders", 20, "room for every instance, its clone and backups");
     raise(&mut values, "max_replication_slots", 20, "room for every instance, and for logical replication");
     raise(&mut values, "superuser_reserved_connections", 5, "Keelson itself must always get in");
+    if let Some(archive) = &inputs.settings.archive {
+        let seconds = archive.segment_seconds.clamp(1, MOST_SECONDS).to_string();
+        values.insert("archive_timeout".to_owned(), (seconds, "spec.backup.maxDataLoss"));
+    }
     let mut floored = false;
     for (name, least) in inputs.floor.iter().flat_map(|floor| floor.parameters()) {
         let asked = values.get(name).map_or(Some(Floor::usual(name)), |(value, _)| value.trim().parse().ok());
@@ -83,9 +89,12 @@ pub fn configure(inputs: &Inputs<'_>) -> Files {
     Files { conf, hba, ident: String::new(), passfile, floored }
 }
 
+/// The most that `archive_timeout` can be.
+const MOST_SECONDS: u64 = i32::MAX as u64 / 2;
+
 type Values = BTreeMap<String, (String, &'static str)>;
 
-fn line(conf: &mut String, name: &str, value: &str, why: &str) {
+pub(crate) fn line(conf: &mut String, name: &str, value: &str, why: &str) {
     let why = if why.is_empty() { String::new() } else { format!("  # {why}") };
     // Writing to a text can't fail.
     let _ = writeln!(conf, "{name} = {}{why}", quoted(value));
@@ -146,8 +155,15 @@ fn suggested(inputs: &Inputs<'_>) -> Values {
         ("timezone", "UTC", "the same on every image"),
         ("default_text_search_config", "pg_catalog.english", "what initdb writes into most people's files"),
     ];
+    // A handover takes a new segment twice: with the end of the old primary, and with the new timeline.
+    let at_once = inputs.upstream.is_some() || inputs.ending;
+    let filled = (
+        "wal_init_zero",
+        if at_once { "off" } else { "on" },
+        "segments are filled before they are used, but where others wait for it: on replicas, and at the end",
+    );
     let derived = sizes(&inputs.settings.resources).into_iter();
-    let fixed = fixed.into_iter().map(|(name, value, why)| (name, value.to_owned(), why));
+    let fixed = fixed.into_iter().chain([filled]).map(|(name, value, why)| (name, value.to_owned(), why));
     fixed.chain(derived).map(|(name, value, why)| (name.to_owned(), (value, why))).collect()
 }
 
@@ -181,10 +197,12 @@ fn kept(inputs: &Inputs<'_>) -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "archive_mode",
-            "on".into(),
+            // A replica keeps what the leader has not sent yet.
+            if settings.archive.is_some() { "always" } else { "on" }.into(),
             "can't be switched on without a restart; what archives can be changed at any time",
         ),
-        ("archive_command", settings.archive_command.clone().unwrap_or_else(|| "true".into()), ""),
+        // Without one, PostgreSQL says what is ready and keeps it until it is marked as done.
+        ("archive_command", if settings.archive.is_some() { "" } else { "true" }.into(), ""),
         ("recovery_target_timeline", "latest".into(), "a replica goes along when its primary is replaced"),
         (
             "log_destination",

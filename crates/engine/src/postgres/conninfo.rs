@@ -20,9 +20,14 @@ pub(crate) fn conninfo(
 ) -> String {
     let passfile = layout.config_file(PASSFILE);
     let port = upstream.port.to_string();
-    let address = upstream.address.map(|address| address.to_string());
-    let mut words = vec![("host", upstream.host.as_str())];
-    words.extend(address.as_deref().map(|address| ("hostaddr", address)));
+    let hosts = [upstream.host.as_str(), upstream.host.as_str()].join(",");
+    let addresses = upstream.address.map(|address| format!("{address},"));
+    // The address first, since to look a name up may take long and come to nothing; then the name, since the address
+    // may be of the past.
+    let mut words = match &addresses {
+        Some(addresses) => vec![("host", hosts.as_str()), ("hostaddr", addresses)],
+        None => vec![("host", upstream.host.as_str())],
+    };
     words.extend([
         ("port", port.as_str()),
         ("user", settings.replication.role.as_str()),
@@ -80,8 +85,11 @@ mod tests {
     fn a_connection_string_names_everything_but_the_password() {
         let text = conninfo(&Layout::default(), &settings(), &upstream("orders-0.orders"), &[]);
         assert!(text.starts_with(
-            "host='orders-0.orders' hostaddr='10.0.0.7' port='5432' user='keelson_replication'"
+            "host='orders-0.orders,orders-0.orders' hostaddr='10.0.0.7,' port='5432' user='keelson_replication'"
         ));
+        let named = Upstream { address: None, ..upstream("orders-0.orders") };
+        let named = conninfo(&Layout::default(), &settings(), &named, &[]);
+        assert!(named.starts_with("host='orders-0.orders' port='5432'"), "{named}");
         assert!(text.contains("sslmode='verify-ca' sslrootcert='/etc/keelson/tls/ca.crt'"), "{text}");
         assert!(!text.contains(settings().replication.password.reveal()));
     }

@@ -43,7 +43,7 @@ impl Engine for Postgres {
     }
 
     /// Refuses to start a replica's data as a primary: without a promotion there would be two histories of
-    /// one timeline, which nothing can tell apart afterwards.
+    /// one timeline, which nothing can tell apart afterwards. Refuses data likewise that its disk has failed.
     async fn start(&self, role: &Role) -> Result<()> {
         const DOING: &str = "starting";
         self.stopped(DOING)?;
@@ -59,18 +59,25 @@ impl Engine for Postgres {
                 let why = "this is a replica's data: start it as a replica and promote it".into();
                 return Err(Error::Data { doing: DOING, why });
             }
-            Role::Primary => None,
+            Role::Primary => {
+                self.undamaged(DOING)?;
+                None
+            }
             Role::Replica(upstream) => upstream.clone(),
         };
         let replica = matches!(role, Role::Replica(_));
-        self.wanted_mut().upstream = upstream;
+        {
+            let mut wanted = self.wanted_mut();
+            wanted.upstream = upstream;
+            wanted.ending = false;
+        }
         self.write_files(self.floor(replica).await?.as_ref()).await?;
         folders::prepare(&self.programs.layout, self.programs.major, replica)?;
         let layout = &self.programs.layout;
         let mut command = self.programs.command("postgres")?;
         command.arg("-D").arg(layout.data());
         command.arg(format!("--config-file={}", layout.config_file("postgresql.conf").display()));
-        process::launch(&mut command, &self.process, &self.damaged)
+        process::launch(&mut command, &self.process, &self.damage)
     }
 
     async fn stop(&self, how: Stop, deadline: Duration) -> Result<Option<Exit>> {
@@ -84,8 +91,9 @@ impl Engine for Postgres {
         self.process.subscribe()
     }
 
-    async fn promote(&self, synchronous: &Synchronous, deadline: Duration) -> Result<()> {
+    async fn promote(&self, synchronous: &Synchronous, history: u64, deadline: Duration) -> Result<()> {
         const DOING: &str = "promoting";
+        self.undamaged(DOING)?;
         let start = Instant::now();
         // What its old primary still sends must not come in any more, and the first commit must wait.
         {
@@ -93,11 +101,17 @@ impl Engine for Postgres {
             wanted.upstream = None;
             wanted.synchronous = synchronous.clone();
         }
-        within(deadline, DOING, self.rewrite()).await?;
+        // What a replica must have at least is of no concern any more.
+        let taken = async {
+            self.write_files(None).await?;
+            self.reload().await
+        };
+        within(deadline, DOING, taken).await?;
         let promoted = async {
             let client = self.local().connect(SUPERUSER).await?;
             let recovering = async || value(&client, DOING, "SELECT pg_is_in_recovery()").await;
             if recovering().await? == "t" {
+                self.pass_over_timelines(history).await?;
                 execute(&client, DOING, "SELECT pg_promote(false)").await?;
             }
             while recovering().await? == "t" {

@@ -151,8 +151,18 @@ fn mark(layout: &Layout) -> PathBuf {
     layout.config_file("rewinding")
 }
 
-fn identity(layout: &Layout) -> String {
+/// The number of the data folder: another folder under its name has another. Empty where there is none.
+pub(crate) fn identity(layout: &Layout) -> String {
     fs::metadata(layout.data()).map(|data| data.ino().to_string()).unwrap_or_default()
+}
+
+/// The newest timeline of which there is log. A promotion writes some at once; the control file knows of it only
+/// after the next checkpoint, and one that crashed before that would be taken for what it was before.
+pub(crate) fn newest_timeline(layout: &Layout) -> Option<u32> {
+    let entries = fs::read_dir(layout.data().join("pg_wal")).ok()?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let segment = |name: &String| name.len() == 24 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    names.filter(segment).filter_map(|name| u32::from_str_radix(&name[..8], 16).ok()).max()
 }
 
 fn marked(layout: &Layout) -> bool {
@@ -190,6 +200,23 @@ pub(crate) fn set_led(layout: &Layout, epoch: Option<u64>) -> Result<()> {
             _ => Ok(()),
         },
     }
+}
+
+pub(crate) fn damage_mark(layout: &Layout) -> PathBuf {
+    layout.config_file("damaged")
+}
+
+/// Whether the volume says that its disk has failed this very folder. What can't be read is no better.
+pub(crate) fn is_damaged(layout: &Layout) -> bool {
+    match fs::read_to_string(damage_mark(layout)) {
+        Ok(folder) => folder == identity(layout),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// Writes down that the disk has failed the folder of this number.
+pub(crate) fn set_damaged(layout: &Layout, folder: &str) -> Result<()> {
+    write(&damage_mark(layout), folder)
 }
 
 /// Makes a data folder ready to be started: as a replica, or as a primary. Nobody else may be running on

@@ -16,7 +16,12 @@ impl Postgres {
         Ok(match folders::look(&self.programs.layout, self.programs.major)? {
             Found::Nothing => Data::Absent,
             Found::Unusable(why) => Data::Unusable { why },
-            Found::Database => Data::Present(self.read_control(self.programs.layout.data()).await?.0),
+            Found::Database => {
+                let layout = &self.programs.layout;
+                let (offline, _) = self.read_control(layout.data()).await?;
+                let newest = folders::newest_timeline(layout).unwrap_or_default();
+                Data::Present(Offline { timeline: offline.timeline.max(newest), ..offline })
+            }
         })
     }
 
@@ -81,7 +86,7 @@ impl Postgres {
             let _ = std::fs::remove_file(new.join(name));
         }
         self.blocking(folders::finish).await?;
-        self.damaged.store(false, std::sync::atomic::Ordering::Relaxed);
+        self.damage.forget();
         Ok(())
     }
 
@@ -96,6 +101,7 @@ impl Postgres {
         }
         let (_, floor) = self.read_control(layout.data()).await?;
         self.write_files(Some(&floor)).await?;
+        self.checkpoint_at(upstream).await?;
         // pg_rewind starts the server for itself to recover from a crash, which is no standby's business.
         folders::prepare(layout, self.programs.major, false)?;
         folders::set_mark(layout)?;
@@ -126,8 +132,13 @@ impl Postgres {
         folders::unmark(layout)
     }
 
-    /// The timeline that another instance is on now.
-    pub async fn timeline_of(&self, upstream: &Upstream) -> Result<u32> {
+    /// Has another write a checkpoint. On a primary that was promoted just now, the control file is of before, and up to
+    /// version 15 `pg_rewind` goes by that: it would find that nothing has parted, and do nothing.
+    async fn checkpoint_at(&self, upstream: &Upstream) -> Result<()> {
+        self.ask(upstream, ("dbname", SUPERUSER), "CHECKPOINT").await.map(drop)
+    }
+
+    async fn ask(&self, upstream: &Upstream, to: (&str, &str), what: &str) -> Result<String> {
         self.write_passfile()?;
         let arguments = [
             "--no-psqlrc".to_owned(),
@@ -135,11 +146,16 @@ impl Postgres {
             "--tuples-only".into(),
             "--no-align".into(),
             "--dbname".into(),
-            self.conninfo(upstream, &[("replication", "true")]),
+            self.conninfo(upstream, &[to]),
             "--command".into(),
-            "IDENTIFY_SYSTEM".into(),
+            what.to_owned(),
         ];
-        let printed = self.programs.run("psql", arguments, |_| ()).await?;
+        self.programs.run("psql", arguments, |_| ()).await
+    }
+
+    /// The timeline that another instance is on now.
+    pub async fn timeline_of(&self, upstream: &Upstream) -> Result<u32> {
+        let printed = self.ask(upstream, ("replication", "true"), "IDENTIFY_SYSTEM").await?;
         let timeline = printed.trim().split('|').nth(1).and_then(|timeline| timeline.parse().ok());
         let why = || format!("IDENTIFY_SYSTEM said {}", printed.trim());
         timeline.ok_or_else(|| Error::Data { doing: "asking for a timeline", why: why() })

@@ -5,14 +5,19 @@
 //! - `check` asks PostgreSQL whether it would take them, before they are written over good ones;
 //! - [`folders`] makes sure that what is half-made is never taken for a database;
 //! - `make` makes data: new, cloned, rewound;
+//! - `restore` replays the log in what was brought back from a backup;
 //! - `process` starts the postmaster and ends it for certain;
+//! - `damage` remembers that the disk has failed the data;
+//! - `archive` is for those who archive the log and copy the files;
 //! - `fence` acknowledges commits, where no other instance does, while this one leads;
 //! - `session`, `status`, `heartbeat`, `roles`, `slots` and `metrics` talk to it over the local socket.
 
+mod archive;
 mod check;
 pub(crate) mod conf;
 mod conninfo;
 mod control;
+mod damage;
 mod engine;
 mod fence;
 pub mod folders;
@@ -22,6 +27,7 @@ mod make;
 mod metrics;
 mod process;
 mod program;
+mod restore;
 mod roles;
 mod scram;
 mod session;
@@ -29,6 +35,7 @@ mod settings;
 mod sizes;
 mod slots;
 mod status;
+mod timelines;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,7 +48,8 @@ pub use conf::{Files, Inputs, configure};
 pub use control::{Floor, parse as parse_control};
 pub use fence::FENCE;
 pub use metrics::{DatabaseMetrics, Metrics, StandbyMetrics};
-pub use settings::{Credentials, Resources, Settings, Tls};
+pub use restore::Recovery;
+pub use settings::{Archive, Credentials, Resources, Settings, Tls};
 pub use slots::{PREFIX as SLOT_PREFIX, slot_name};
 pub use status::{Receiver, Slot, Standby, Status};
 
@@ -72,7 +80,7 @@ pub struct Postgres {
     kept: Kept,
     heart: heartbeat::Heart,
     /// Whether the disk has failed it, since the data was made.
-    damaged: process::Damaged,
+    damage: damage::Damage,
 }
 
 /// What the configuration is made of.
@@ -83,24 +91,29 @@ struct Wanted {
     synchronous: Synchronous,
     /// Whether the files have more than was asked for, on account of the primary.
     floored: bool,
+    /// Whether it is about to end.
+    ending: bool,
 }
 
 impl Postgres {
     /// Takes hold of a volume, and finishes or undoes what a crash left half-way on it.
     pub async fn open(layout: Layout, settings: Settings) -> Result<Postgres> {
+        let programs = Programs::open(layout)?;
+        let damage = damage::Damage::read(&programs.layout);
         let postgres = Postgres {
-            programs: Programs::open(layout)?,
+            programs,
             wanted: Mutex::new(Wanted {
                 settings,
                 upstream: None,
                 synchronous: Synchronous::default(),
                 floored: false,
+                ending: false,
             }),
             process: watch::Sender::new(Process::Idle),
             working: tokio::sync::Mutex::default(),
             kept: Kept::default(),
             heart: heartbeat::Heart::default(),
-            damaged: process::Damaged::default(),
+            damage,
         };
         postgres.blocking(folders::settle).await?;
         Ok(postgres)
@@ -141,6 +154,17 @@ impl Postgres {
             execute(&client, DOING, "CHECKPOINT").await
         })
         .await
+    }
+
+    /// Does most of the work of ending while it still serves: what is in memory is written, and the segment of the
+    /// log that it ends with will not have to be filled with zeroes first.
+    pub async fn wind_down(&self, deadline: Duration) -> Result<()> {
+        let files = async {
+            self.wanted_mut().ending = true;
+            self.rewrite().await
+        };
+        within(deadline, "preparing for the end", files).await?;
+        self.checkpoint(deadline).await
     }
 
     /// Has a checkpoint written, and does not wait for it.
@@ -192,9 +216,17 @@ impl Postgres {
         self.blocking(move |layout| folders::set_led(layout, epoch)).await
     }
 
-    /// Whether PostgreSQL has ended because its disk had failed it.
+    /// Whether PostgreSQL has ever ended on this data because its disk had failed it. Such data is not made primary
+    /// again; a copy in its place may be.
     pub fn is_damaged(&self) -> bool {
-        self.damaged.load(std::sync::atomic::Ordering::Relaxed)
+        self.damage.is_there()
+    }
+
+    fn undamaged(&self, doing: &'static str) -> Result<()> {
+        match self.is_damaged() {
+            true => Err(Error::Damaged { doing, note: folders::damage_mark(&self.programs.layout) }),
+            false => Ok(()),
+        }
     }
 
     /// Makes the server read its files again, certificates included, and waits until it has.
@@ -258,6 +290,7 @@ impl Postgres {
             settings: &wanted.settings,
             upstream: wanted.upstream.as_ref(),
             synchronous: &wanted.synchronous,
+            ending: wanted.ending,
             floor,
         })
     }

@@ -4,8 +4,6 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -14,25 +12,28 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::Command;
 use tokio::sync::watch;
 
+use super::damage::Damage;
 use crate::engine::{Exit, Process, Stop};
 use crate::error::{During, Error, Result};
 use crate::reap::Child;
 
-/// Starts the postmaster and watches it.
-pub(crate) fn launch(
-    command: &mut Command,
-    process: &watch::Sender<Process>,
-    damaged: &Damaged,
-) -> Result<()> {
+/// How long the last of what it said may take to be read once it has ended. Processes that it has left behind may
+/// hold the other end open for longer.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// Starts the postmaster and watches it. That it has ended is told when what it said is known: whether it may be started
+/// again can follow from its last line.
+pub(crate) fn launch(command: &mut Command, process: &watch::Sender<Process>, damage: &Damage) -> Result<()> {
     let program = PathBuf::from(command.as_std().get_program());
     let mut child = Child::spawn(command).during("starting", program)?;
     let (stdout, stderr) = child.take_output();
     process.send_replace(Process::Running(child.pid().as_raw().unsigned_abs()));
-    tokio::spawn(forward(stdout, damaged.clone()));
-    tokio::spawn(forward(stderr, damaged.clone()));
+    let (printed, said) = (forward(stdout, damage.clone()), forward(stderr, damage.clone()));
+    let (printed, said) = (tokio::spawn(printed), tokio::spawn(said));
     let process = process.clone();
     tokio::spawn(async move {
         let exit = child.wait().await.map_or(Exit::Code(-1), exit);
+        let _ = tokio::time::timeout(LAST_WORDS, async { tokio::join!(printed, said) }).await;
         process.send_replace(Process::Ended(exit));
     });
     Ok(())
@@ -45,23 +46,20 @@ fn exit(status: ExitStatus) -> Exit {
     }
 }
 
-/// Whether PostgreSQL gave up because what it had written could not be brought to disk.
-pub(crate) type Damaged = Arc<AtomicBool>;
-
-/// Whether a line says so. The kernel reports such an error once, and forgets what it could not write.
+/// Whether a line says that PostgreSQL gives up because what it has written can't be brought to disk.
 fn tells_of_damage(line: &str) -> bool {
     severity(line) == Severity::Bad && line.contains("PANIC") && line.contains("Input/output error")
 }
 
 /// Hands PostgreSQL's log on, line by line, as it is.
-async fn forward(output: Option<impl AsyncRead + Unpin>, damaged: Damaged) {
+async fn forward(output: Option<impl AsyncRead + Unpin>, damage: Damage) {
     let Some(output) = output else { return };
     let (mut output, mut line) = (BufReader::new(output), Vec::new());
     while let Ok(1..) = output.read_until(b'\n', &mut line).await {
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
         if tells_of_damage(text) {
-            damaged.store(true, Ordering::Relaxed);
+            damage.tell();
         }
         match severity(text) {
             Severity::Bad => tracing::error!(target: "postgres", "{text}"),
@@ -119,7 +117,7 @@ pub(crate) async fn stop(
     if running.is_some() {
         let ended = watched.wait_for(|process| !matches!(process, Process::Running(_)));
         // It is dead; only a disk that does not answer can keep it from being gone.
-        let _ = tokio::time::timeout(Duration::from_millis(200), ended).await;
+        let _ = tokio::time::timeout(LAST_WORDS + Duration::from_millis(200), ended).await;
     }
     Ok(match *watched.borrow() {
         Process::Ended(exit) => Some(exit),

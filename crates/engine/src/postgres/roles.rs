@@ -17,7 +17,7 @@ enum May {
     Replicate,
 }
 
-/// What `pg_rewind` reads its source with.
+/// What `pg_rewind` reads its source with. Before that, the source writes a checkpoint.
 const REWIND: &str = "GRANT EXECUTE ON FUNCTION pg_ls_dir(text, boolean, boolean), \
      pg_stat_file(text, boolean), pg_read_binary_file(text), pg_read_binary_file(text, bigint, bigint, boolean) TO ";
 
@@ -37,11 +37,13 @@ impl Postgres {
         let client = self.local().connect(SUPERUSER).await?;
         ensure_role(&client, &credentials.role, May::Replicate).await?;
         let granted = format!(
-            "SELECT has_function_privilege({}, 'pg_read_binary_file(text, bigint, bigint, boolean)', 'EXECUTE')",
-            literal(&credentials.role)
+            "SELECT has_function_privilege({role}, 'pg_read_binary_file(text, bigint, bigint, boolean)', 'EXECUTE') \
+             AND pg_has_role({role}, 'pg_checkpoint', 'MEMBER')",
+            role = literal(&credentials.role)
         );
         if value(&client, "looking at the rights of the role for replication", &granted).await? == "f" {
-            let grant = format!("{REWIND}{}", name(&credentials.role));
+            let role = name(&credentials.role);
+            let grant = format!("{REWIND}{role}; GRANT pg_checkpoint TO {role}");
             execute(&client, "giving the role for replication its rights", &grant).await?;
         }
         set_password(&client, &credentials.role, &credentials.password).await

@@ -25,8 +25,16 @@ pub struct Settings {
     pub plain: bool,
     /// As whom replicas connect to their primary; the same for all instances.
     pub replication: Credentials,
-    /// What takes finished log segments away. Without one they are let go.
-    pub archive_command: Option<String>,
+    /// Whether finished segments of the log are kept until somebody has marked them as archived. Without, they are
+    /// let go.
+    pub archive: Option<Archive>,
+}
+
+/// How the log is archived: by somebody who watches for what PostgreSQL says is ready, and not by PostgreSQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Archive {
+    /// A segment is finished after so many seconds, also when it is not full.
+    pub segment_seconds: u64,
 }
 
 /// What an instance may use.

@@ -1,5 +1,5 @@
 //! Parameters that follow from memory, cpu and volume, each with its reason. Somebody who names a
-//! parameter gets what they named.
+//! parameter gets what they named, but for how much log is kept for replicas: that guards the volume.
 
 use super::settings::Resources;
 

@@ -93,7 +93,7 @@ pub async fn a_rewind_that_breaks_off_leaves_data_that_nobody_starts() {
     more.parameters.insert("wal_keep_size".into(), "4GB".into());
     one.postgres.apply(&more).await.unwrap();
     let two = Instance::replica("two", 5433, &one).await;
-    two.postgres.promote(&Default::default(), LONG).await.unwrap();
+    two.postgres.promote(&Default::default(), 0, LONG).await.unwrap();
     two.postgres.checkpoint(LONG).await.unwrap();
     one.sql("UPDATE t SET i = i + 1");
     one.postgres.stop(Stop::Fast, LONG).await.unwrap();

@@ -14,7 +14,7 @@ use keelson_engine::{Engine, Layout, Role, Secret, Upstream};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use testbed::{Look, until};
 
-use crate::inside::version;
+use testbed::inside::version;
 
 /// Generous: the machine may be busy with other things.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -75,7 +75,7 @@ pub fn settings(name: &str, port: u16) -> Settings {
         tls: Some(TLS.clone()),
         plain: false,
         replication: Credentials { role: "keelson_replication".into(), password: Secret::new(PASSWORD) },
-        archive_command: None,
+        archive: None,
     }
 }
 

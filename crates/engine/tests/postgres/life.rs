@@ -11,8 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use testbed::{Look, until, until_blocking};
 use tokio::runtime::Handle;
 
-use crate::inside::version;
 use crate::instance::{Instance, LONG, nobody_left, processes};
+use testbed::inside::version;
 
 pub async fn a_database_is_made_started_and_stopped() {
     let one = Instance::empty("one", 5432).await;

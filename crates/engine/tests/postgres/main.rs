@@ -1,10 +1,11 @@
 //! The engine on real PostgreSQL 15, 17 and 18, in the file systems of their images.
 
+mod damage;
 mod data;
-mod inside;
 mod instance;
 mod life;
 mod replication;
+mod restore;
 mod roles;
 mod settings;
 
@@ -13,7 +14,7 @@ macro_rules! scenarios {
         $($(
             #[test]
             fn $name() {
-                inside::each_version(stringify!($name), $file::$name);
+                testbed::inside::each_version(stringify!($name), &[], $file::$name);
             }
         )+)+
     };
@@ -40,11 +41,20 @@ scenarios! {
     replication:
         a_clone_streams_and_is_counted
         a_replica_follows_another_primary_without_a_restart
+        a_primary_is_found_by_its_address_or_by_its_name
         a_diverged_primary_is_rewound
+        two_that_never_heard_of_each_other_begin_timelines_of_different_numbers
         slots_are_kept_for_those_who_are_wanted
+        a_replica_that_is_away_for_too_long_is_copied_anew
         a_replicas_data_is_not_started_as_a_primary
         what_is_lowered_goes_down_on_the_primary_first
         commits_wait_for_the_fence_and_for_nothing_else;
+    restore:
+        archiving_is_switched_on_with_a_restart_and_off_at_once
+        what_was_brought_back_is_replayed_to_where_it_is_wanted
+        a_restore_that_does_not_get_there_leaves_no_database;
+    damage:
+        what_its_disk_has_failed_is_not_made_primary_again;
     data:
         an_initialisation_that_breaks_off_leaves_no_database
         a_clone_that_breaks_off_leaves_the_old_data

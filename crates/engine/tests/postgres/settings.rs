@@ -5,8 +5,8 @@ use std::fs;
 use keelson_engine::postgres::Settings;
 use keelson_engine::{Engine, Error, Role, Stop};
 
-use crate::inside::version;
 use crate::instance::{Instance, LONG};
+use testbed::inside::version;
 
 async fn running() -> Instance {
     let one = Instance::empty("one", 5432).await;

@@ -16,7 +16,13 @@ impl Machine {
             return Target::Hold;
         }
         let Some((lease, _)) = &self.seen else { return Target::Wait };
-        let (Some(holder), Some(system)) = (&lease.holder, &lease.system) else { return Target::Wait };
+        let Some(holder) = &lease.holder else {
+            // Whoever is to take over, or to be elected, has to run for that.
+            let ours = matches!(&instance.data, Data::Present { system, .. } if Some(system) == lease.system.as_ref());
+            let down = instance.running == Running::Stopped && !planted::is(Bug::WaitForLeader);
+            return if ours && down { Target::Hold } else { Target::Wait };
+        };
+        let Some(system) = &lease.system else { return Target::Wait };
         if holder.name == self.me.holder.name {
             return Target::Wait;
         }
@@ -34,11 +40,14 @@ impl Machine {
             let lease = self.seen.as_ref().map(|(lease, _)| &lease.quorum);
             let (quorum, commits) = lease.map(|lease| taken(lease, &self.me.holder.name)).unwrap_or_default();
             let commits = if self.settings.synchronous { commits } else { Quorum::default() };
-            let draft = self.draft(Some(self.me.holder.clone()), epoch, None, quorum.clone());
+            let history = self.next_history();
+            let draft = self.draft(Some(self.me.holder.clone()), (epoch, history), None, quorum.clone());
+            let (cause, lacks) = (self.cause(), self.lacks());
             // One try for what was seen: if it fails, it is no longer what was seen.
             self.seen = None;
-            self.absent = false;
-            let asked = Asked::Take { epoch, quorum, commits, ttl: self.settings.ttl };
+            self.absent = None;
+            let (ttl, end) = (self.settings.ttl, draft.end);
+            let asked = Asked::Take { epoch, history, quorum, commits, ttl, cause, lacks, end };
             return self.ask(asked, Request::Write { draft, replaces }, now);
         }
         let look = self.next_look.is_none_or(|look| now >= look);
@@ -50,11 +59,11 @@ impl Machine {
         if !self.is_fit() {
             return None;
         }
-        if self.absent {
+        if self.absent.is_some() {
             return self.may_make_lease().map(|epoch| (None, epoch));
         }
         let (lease, since) = self.seen.as_ref()?;
-        let over = now >= *since + lease.ttl;
+        let over = now >= *since + lease.ttl || planted::is(Bug::Impatient);
         let led = self.led(lease.epoch);
         let free = match (&lease.holder, &lease.successor) {
             // This very process, or one that has ended with the container before it.
@@ -63,9 +72,11 @@ impl Machine {
             // this one has, also if it has not come to take writes: nobody follows another meanwhile.
             (Some(holder), _) if holder.name == self.me.holder.name => over,
             // It was given to this instance, which has all there was. Who does not know how far it was gives it
-            // to nobody but itself.
+            // to nobody but itself. One that lacks something can still be elected, as anybody can.
             (None, Some(Successor::Named(name))) if *name == self.me.holder.name => {
-                lease.end.is_none() || led || self.position() >= lease.end
+                let all = self.position() >= lease.end || planted::is(Bug::GivenToTheLesser);
+                let elected = || self.is_elected(lease, now) && !planted::is(Bug::GivenOnly);
+                lease.end.is_none() || led || all || elected()
             }
             // Nobody else comes: who gave it up may have it back.
             (None, _) if led => now >= *since + 2 * lease.ttl,
@@ -73,25 +84,98 @@ impl Machine {
             (None, _) if lease.system.is_none() => true,
             _ => self.is_elected(lease, now),
         };
-        free.then(|| (Some(lease.version.clone()), lease.epoch + 1))
+        let next = lease.epoch + u64::from(!planted::is(Bug::SameEpoch));
+        free.then(|| (Some(lease.version.clone()), next))
+    }
+
+    /// The number of the history that this instance begins, if it has to: none that anybody could have begun. The
+    /// one that was to be begun in the last epoch is its own, if it led then.
+    fn next_history(&self) -> u64 {
+        let known = self.position().map_or(0, |position| position.history);
+        let Some((lease, _)) = &self.seen else { return known + 1 };
+        if planted::is(Bug::SharedNumber) {
+            return known + 1;
+        }
+        known.max(lease.history) + u64::from(!self.led(lease.epoch))
+    }
+
+    /// Why it is this instance's to take.
+    fn cause(&self) -> Cause {
+        let Some((lease, _)) = self.seen.as_ref().filter(|(lease, _)| lease.system.is_some()) else {
+            let present = self.instance.as_ref().is_some_and(|it| it.data != Data::None);
+            return if present { Cause::Again } else { Cause::First };
+        };
+        match (&lease.holder, &lease.successor) {
+            (Some(holder), _) if holder.name == self.me.holder.name => Cause::Again,
+            (Some(holder), _) => match &self.gone {
+                Some((gone, _, Evidence::Word)) if gone == holder => Cause::Left,
+                Some((gone, _, Evidence::Refused)) if gone == holder => Cause::Died,
+                _ => Cause::Silent,
+            },
+            (None, _) if self.led(lease.epoch) => Cause::Again,
+            (None, Some(Successor::Named(_))) => Cause::HandedOver,
+            (None, Some(Successor::Any) | None) => Cause::GaveUp,
+        }
+    }
+
+    /// How much of what was there, by the last word of who led, is not here.
+    fn lacks(&self) -> Option<u64> {
+        let (lease, _) = self.seen.as_ref()?;
+        let (end, mine) = (lease.end?, self.position()?);
+        match mine.history.cmp(&end.history) {
+            std::cmp::Ordering::Greater => Some(0),
+            std::cmp::Ordering::Equal => Some(end.offset.saturating_sub(mine.offset)),
+            std::cmp::Ordering::Less => None,
+        }
     }
 
     /// There is no Lease. Where there is no database either, the first instance begins; else somebody has
-    /// removed it, and only who led last may know that nothing is missing.
+    /// removed it, and only who led last may know that nothing is missing. That is who led when it was
+    /// removed; or, where the instances were started without one, as on volumes that were adopted, whoever led
+    /// after all the others by what all of them say. Where nobody has led, as a database that was made and never
+    /// came to take writes, that is the only one with data, if there is one.
     fn may_make_lease(&self) -> Option<u64> {
         match &self.instance.as_ref()?.data {
             Data::None => Some(1),
-            Data::Present { led: Some(epoch), .. } => Some(epoch + 1),
-            Data::Present { led: None, .. } => self.is_alone().then_some(1),
+            Data::Present { led: Some(epoch), .. } => {
+                let earlier = |name: String| self.pasts.get(&name).is_some_and(|(past, _)| past < epoch);
+                let last = self.reigned == Some(*epoch) || self.others().all(earlier);
+                (last || planted::is(Bug::AnyWhoLed)).then_some(epoch + 1)
+            }
+            Data::Present { led: None, .. } => {
+                let only = self.settings.existing && self.others().all(|name| self.is_empty(&name));
+                (only || self.is_alone()).then_some(1)
+            }
         }
+    }
+
+    /// The other instances that there should be.
+    fn others(&self) -> impl Iterator<Item = String> {
+        let names = (0..self.settings.instances).filter_map(|ordinal| self.name_of(ordinal));
+        names.filter(|name| *name != self.me.holder.name)
+    }
+
+    /// Whether another instance has said that it has no data.
+    fn is_empty(&self, name: &str) -> bool {
+        self.pasts.get(name).is_some_and(|(_, empty)| *empty)
+    }
+
+    /// Whether somebody has led after this instance; or has data, where this one would make a database or nobody may
+    /// have led.
+    pub(super) fn asks_who_led(&self) -> Option<(Question, BTreeSet<String>)> {
+        self.absent?;
+        let led = match &self.instance.as_ref()?.data {
+            Data::None if self.settings.existing && self.system().is_none() && self.me.ordinal == 0 => 0,
+            Data::Present { led: None, .. } if self.settings.existing && self.is_fit() => 0,
+            data => data.led().filter(|_| self.is_fit())?,
+        };
+        let missing: BTreeSet<String> = self.others().filter(|name| !self.pasts.contains_key(name)).collect();
+        (self.reigned != Some(led) && !missing.is_empty()).then_some((Question::Led, missing))
     }
 
     /// Whether this instance's data is what took writes in that epoch.
     fn led(&self, epoch: u64) -> bool {
-        match self.instance.as_ref().map(|instance| &instance.data) {
-            Some(Data::Present { led, .. }) => *led == Some(epoch),
-            Some(Data::None) | None => false,
-        }
+        self.instance.as_ref().and_then(|instance| instance.data.led()) == Some(epoch)
     }
 
     /// Whether this instance has what a leader needs: the data, or, where there has never been any, the
@@ -102,8 +186,14 @@ impl Machine {
             _ if instance.damaged => false,
             (Data::Present { system, .. }, Some(known)) => system == known,
             (Data::Present { .. }, None) => true,
-            (Data::None, Some(_)) => false,
-            (Data::None, None) => self.me.ordinal == 0 && (self.absent || self.seen.is_some()),
+            (Data::None, Some(_)) => planted::is(Bug::CreateAgain),
+            // There has been one, unless all that was ever made are empty volumes.
+            (Data::None, None)
+                if self.settings.existing && !self.others().all(|name| self.is_empty(&name)) =>
+            {
+                false
+            }
+            (Data::None, None) => self.me.ordinal == 0 && (self.absent.is_some() || self.seen.is_some()),
         }
     }
 
@@ -116,7 +206,7 @@ impl Machine {
     /// Whether nobody leads by this Lease any more.
     fn is_vacant(&self, now: Instant) -> bool {
         let Some((lease, since)) = &self.seen else { return false };
-        let over = now >= *since + lease.ttl;
+        let over = now >= *since + lease.ttl || planted::is(Bug::Impatient);
         match (&lease.holder, &lease.successor) {
             (Some(holder), _) => over || self.is_gone(holder, lease),
             // Whoever was to take over has a moment to do so. Who released it has ended for certain.
@@ -142,7 +232,8 @@ impl Machine {
     pub(super) fn consider_hold(&mut self, now: Instant) {
         let Some((lease, _)) = &self.seen else { return };
         let taking = matches!(self.asked, Some(Asked::Take { .. }));
-        let one_of_them = lease.quorum.names.contains(&self.me.holder.name);
+        let outside = planted::is(Bug::ElectOutsideQuorum);
+        let one_of_them = lease.quorum.names.contains(&self.me.holder.name) || outside;
         let follows = matches!(self.role, Role::Follower) && self.hold.is_none() && !taking;
         if follows && one_of_them && self.is_vacant(now) && self.is_able() {
             self.hold = Some(Hold { version: lease.version.clone(), since: now, votes: BTreeMap::new() });
@@ -164,7 +255,8 @@ impl Machine {
         let Some(mine) = instance.position.filter(|_| instance.receiving == Receiving::Cut) else {
             return false;
         };
-        if hold.version != lease.version || !lease.quorum.names.contains(&self.me.holder.name) {
+        let outside = planted::is(Bug::ElectOutsideQuorum);
+        if hold.version != lease.version || !lease.quorum.names.contains(&self.me.holder.name) && !outside {
             return false;
         }
         if !self.is_able() || !self.lacks_little(mine, lease) {
@@ -174,9 +266,13 @@ impl Machine {
             hold.votes.iter().filter(|(name, _)| lease.quorum.names.contains(*name)).collect();
         let patient = now < hold.since + self.deference();
         let better = |(name, (position, able)): &(&String, &(Position, bool))| {
-            *position > mine || *position == mine && *able && **name < self.me.holder.name && patient
+            // Where commits wait for nobody, the spec says how much may be lost: one that can't lead is not waited for.
+            let counts = *able || self.settings.synchronous || patient;
+            *position > mine && counts
+                || *position == mine && *able && **name < self.me.holder.name && patient
         };
-        votes.len() + 1 >= lease.quorum.voters() && !votes.iter().any(better)
+        let enough = votes.len() + 1 >= lease.quorum.voters() || planted::is(Bug::ElectWithoutVotes);
+        enough && (planted::is(Bug::ElectTheLesser) || !votes.iter().any(better))
     }
 
     /// How long the first among equals is waited for.
@@ -186,7 +282,8 @@ impl Machine {
 
     /// Where commits wait for nobody, one that is elected may lack only so much.
     fn lacks_little(&self, mine: Position, lease: &Lease) -> bool {
-        let Some(end) = lease.end.filter(|_| !self.settings.synchronous) else { return true };
+        let bound = !self.settings.synchronous && !planted::is(Bug::LackAnything);
+        let Some(end) = lease.end.filter(|_| bound) else { return true };
         mine.history > end.history
             || mine.history == end.history && end.offset.saturating_sub(mine.offset) <= self.settings.max_lag
     }
@@ -195,6 +292,10 @@ impl Machine {
     pub(super) fn hear(&mut self, question: Question, now: Instant) {
         let holds = self.hold.is_some();
         let vacant = self.is_vacant(now);
+        // What is answered to that changes nothing.
+        if question == Question::Led {
+            return;
+        }
         let Some((lease, since)) = &mut self.seen else {
             // What it asks about is not known here yet.
             self.next_look = None;
@@ -205,7 +306,8 @@ impl Machine {
                 if lease.holder.as_ref() == Some(&leader) && lease.epoch == epoch =>
             {
                 // Who has held still may have been counted: the leader must not rely on it any more.
-                if !holds && matches!(self.role, Role::Follower) {
+                let free = !holds || planted::is(Bug::ConfirmWhileHolding);
+                if free && matches!(self.role, Role::Follower) {
                     *since = now;
                     self.gone = None;
                 }
@@ -222,15 +324,20 @@ impl Machine {
                 }
             }
             // Of another leader or version than what is seen here: look.
-            Question::Confirm { .. } | Question::Left { .. } | Question::Hold { .. } => self.next_look = None,
+            _ => self.next_look = None,
         }
     }
 
     /// Another instance has answered.
     pub(super) fn answered(&mut self, sent: Instant, answer: Answer) {
         self.confirmed(sent, &answer);
+        if let (Some(since), Some(led)) = (self.absent, answer.led)
+            && sent >= since
+        {
+            self.pasts.insert(answer.holder.name.clone(), (led, answer.empty));
+        }
         if let (Some(hold), Some(position)) = (&mut self.hold, answer.position)
-            && answer.holds.as_ref() == Some(&hold.version)
+            && (answer.holds.as_ref() == Some(&hold.version) || planted::is(Bug::VoteForAnotherVersion))
         {
             hold.votes.insert(answer.holder.name, (position, answer.able));
         }

@@ -16,6 +16,7 @@ impl Term {
             self.streamed.insert(standby.name.clone(), now);
         }
         self.written = self.written.max(instance.written);
+        self.end = instance.position.or(self.end);
         let end = instance.position.map(|position| position.offset);
         self.in_force = match self.in_force {
             _ if !as_wanted || instance.running != Running::Primary => None,
@@ -43,9 +44,9 @@ impl Term {
 
     /// Whether enough of those that commits wait for have all that was acknowledged before they did.
     fn is_settled(&self, standbys: &[Standby]) -> bool {
-        let Some((_, Some(end))) = self.in_force else { return false };
+        let Some((_, Some(end))) = self.in_force else { return planted::is(Bug::NeverUnsettled) };
         let has = |standby: &&Standby| self.commits.names.contains(&standby.name) && standby.offset >= end;
-        standbys.iter().filter(has).count() >= self.commits.count
+        standbys.iter().filter(has).count() >= self.commits.count || planted::is(Bug::NeverUnsettled)
     }
 }
 
@@ -57,9 +58,18 @@ impl Machine {
         let Version::Known(version) = &term.version else {
             return look.then(|| self.read(now)).flatten();
         };
-        let (replaces, epoch) = (Some(version.clone()), term.epoch);
+        let (replaces, which, until) = (Some(version.clone()), (term.epoch, term.history), term.until);
+        let ends = matches!(self.role, Role::Yielding { .. }) && self.has_stopped();
+        if ends && self.has_only_led_before(term.epoch) {
+            // It may be the only one that has all. A Lease that still has its name says so, and its note is of an earlier
+            // epoch: let go, the Lease could come to be nobody's to take. Others are told, and can be elected.
+            if now >= until {
+                self.role = Role::Follower;
+            }
+            return None;
+        }
         if let Role::Yielding { to, .. } = &self.role
-            && self.has_stopped()
+            && (self.has_stopped() || planted::is(Bug::ReleaseWhileRunning))
         {
             // One that did not end in good order can't know what the other has.
             let whole = self.position().is_some();
@@ -68,7 +78,7 @@ impl Machine {
                 Some(successor) => successor.clone(),
                 None => Successor::Named(self.me.holder.name.clone()),
             };
-            let draft = self.draft(None, epoch, Some(successor), term.quorum.clone());
+            let draft = self.draft(None, which, Some(successor), term.quorum.clone());
             return self.ask(Asked::Release, Request::Write { draft, replaces }, now);
         }
         let quorum = match self.change() {
@@ -81,7 +91,7 @@ impl Machine {
             return None;
         }
         let quorum = quorum.unwrap_or_else(|| term.quorum.clone());
-        let draft = self.draft(Some(self.me.holder.clone()), epoch, None, quorum.clone());
+        let draft = self.draft(Some(self.me.holder.clone()), which, None, quorum.clone());
         if let Role::Leader(term) | Role::Yielding { term, .. } = &mut self.role {
             term.contested |= quorum.elects_without(&self.me.holder.name);
             if quorum != term.quorum {
@@ -89,6 +99,13 @@ impl Machine {
             }
         }
         self.ask(Asked::Renew { quorum, ttl: self.settings.ttl }, Request::Write { draft, replaces }, now)
+    }
+
+    /// Whether its data took writes in an earlier epoch, and in this one not yet. How far such data is, is not known before
+    /// it leads; one that has followed is started without leading, and can say.
+    fn has_only_led_before(&self, epoch: u64) -> bool {
+        let led = self.instance.as_ref().and_then(|instance| instance.data.led());
+        led.is_some_and(|led| led != epoch)
     }
 
     /// Commits change whom they wait for when the Lease is known and allows it.
@@ -140,7 +157,7 @@ impl Machine {
     }
 
     /// Instances of one database are named alike, but for the number.
-    fn name_of(&self, ordinal: u32) -> Option<String> {
+    pub(super) fn name_of(&self, ordinal: u32) -> Option<String> {
         let (stem, _) = self.me.holder.name.rsplit_once('-')?;
         Some(format!("{stem}-{ordinal}"))
     }
@@ -162,13 +179,14 @@ impl Machine {
         if wait && self.settings.instances > 1 { others() } else { commits.clone() }
     }
 
-    /// A leader that can't reach the Lease asks those that could be elected.
+    /// A leader that can't reach the Lease asks those that could be elected; as does one whose volume is full: there
+    /// may be somebody with room.
     pub(super) fn asks_to_confirm(&self, term: &Term, now: Instant) -> Option<(Question, BTreeSet<String>)> {
         let late = now >= term.renewed + self.settings.look * 3 / 2;
         let names = term.quorums().flat_map(|quorum| &quorum.names);
         let others: BTreeSet<String> = names.filter(|name| **name != self.me.holder.name).cloned().collect();
         let question = || Question::Confirm { leader: self.me.holder.clone(), epoch: term.epoch };
-        (late && !others.is_empty()).then(|| (question(), others))
+        ((late || self.is_full()) && !others.is_empty()).then(|| (question(), others))
     }
 
     /// So many that confirm that those who do not can elect nobody: the term goes on.
@@ -176,9 +194,13 @@ impl Machine {
         let margin = self.settings.margin;
         let me = &self.me.holder.name;
         let (Role::Leader(term) | Role::Yielding { term, .. }) = &mut self.role else { return };
-        if answer.confirms != Some(term.epoch) {
+        if answer.confirms != Some(term.epoch) && !planted::is(Bug::AnyAnswerConfirms) {
             return;
         }
+        match answer.able && !answer.full {
+            true => term.roomy.insert(answer.holder.name.clone()),
+            false => term.roomy.remove(&answer.holder.name),
+        };
         let last = term.confirmed.entry(answer.holder.name.clone()).or_insert(sent);
         *last = sent.max(*last);
         // Whichever is in the Lease: by neither can the others elect anybody.
@@ -220,6 +242,10 @@ impl Machine {
                 }
             }
             Some(Successor::Any) => match self.best_standby(None) {
+                Some(name) => Some(name),
+                None => return,
+            },
+            _ if self.is_full() => match term.roomy.iter().find_map(|name| self.best_standby(Some(name))) {
                 Some(name) => Some(name),
                 None => return,
             },

@@ -18,6 +18,7 @@ fn settings() -> Settings {
         margin: SECOND,
         instances: 3,
         system: None,
+        existing: false,
         synchronous: true,
         required: false,
         max_lag: 10,
@@ -58,6 +59,7 @@ fn instance(data: Data, running: Running) -> Instance {
         commits: Quorum::default(),
         written: None,
         damaged: false,
+        full: false,
     }
 }
 
@@ -90,8 +92,9 @@ fn standby(ordinal: u32, offset: u64) -> Standby {
 }
 
 fn lease(version: &str, holder: Option<Holder>, epoch: u64, quorum: Quorum) -> Lease {
-    let (version, system) = (version.into(), Some("7".into()));
-    Lease { version, holder, ttl: 5 * SECOND, epoch, system, successor: None, quorum, end: at(1, 100) }
+    let (version, renewal, system) = (version.to_owned(), version.to_owned(), Some("7".into()));
+    let (history, end) = (1, at(1, 100));
+    Lease { version, renewal, holder, ttl: 5 * SECOND, epoch, system, successor: None, quorum, history, end }
 }
 
 /// The first instance leads since `start`, by a Lease in version 10, with these in the quorum, for whom
@@ -103,7 +106,7 @@ fn leader(start: Instant, settings: Settings, members: &[u32]) -> Machine {
     assert!(matches!(&taken, Some(Request::Write { replaces: Some(of), .. }) if of == "9"), "{taken:?}");
     assert_eq!(me.step(Input::Written { version: "10".into(), sent: start }, start), None);
     let commits = if me.settings.synchronous { quorum(members) } else { Quorum::default() };
-    assert_eq!(me.target(start), Target::Primary { epoch: 2, commits: me.demanded(&commits) });
+    assert_eq!(me.target(start), Target::Primary { epoch: 2, history: 1, commits: me.demanded(&commits) });
     me.step(Input::Instance(primary(2, 100, members, me.demanded(&commits))), start);
     me
 }
@@ -123,7 +126,7 @@ fn follower(ordinal: u32, start: Instant, settings: Settings, members: &[u32]) -
 /// Whether the Lease is taken, and from which version.
 fn takes(request: &Option<Request>) -> Option<&str> {
     match request {
-        Some(Request::Write { draft: Draft { holder: Some(_), .. }, replaces }) => {
+        Some(Request::Write { draft, replaces }) if draft.holder.is_some() => {
             Some(replaces.as_deref().unwrap_or_default())
         }
         _ => None,

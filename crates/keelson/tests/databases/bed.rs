@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use keelson_api::v1::Database;
+use keelson_rig::install::UNOPTIMISED;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use testbed::{Cluster, Image, Look, until};
+use testbed::{Cluster, Look, until};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
@@ -50,12 +51,22 @@ impl Bed {
         INSTALLED.get_or_init(|| install(&cluster)).await;
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{purpose}-{}-{number}", std::process::id());
-        let object: Namespace = serde_json::from_value(json!({ "metadata": { "name": namespace } })).unwrap();
+        let object: Namespace = serde_json::from_value(json!({
+            "metadata": {
+                "name": namespace,
+                // As strict as Kubernetes knows: nothing that Keelson starts may need more.
+                "labels": { "pod-security.kubernetes.io/enforce": "restricted" }
+            }
+        }))
+        .unwrap();
         Api::all(cluster.client()).create(&PostParams::default(), &object).await.unwrap();
         let bed = Bed { cluster, namespace, _turn: turn };
-        if AWAY.load(Ordering::Relaxed) {
-            // Somebody has failed before it could put things right.
+        // Somebody may have failed before it could put things right.
+        let away = AWAY.load(Ordering::Relaxed);
+        if away || turns == TURNS {
             bed.cluster.heal_all().unwrap();
+        }
+        if away {
             bed.operators(2);
         }
         bed
@@ -173,9 +184,15 @@ impl Bed {
             "spec": {
                 "nodeName": node,
                 "terminationGracePeriodSeconds": 0,
+                "securityContext": {
+                    "runAsNonRoot": true, "runAsUser": 999, "seccompProfile": {"type": "RuntimeDefault"}
+                },
                 "containers": [{
                     "name": "client", "image": "postgres:17", "imagePullPolicy": "Never",
                     "command": ["sleep", "86400"],
+                    "securityContext": {
+                        "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}
+                    },
                     "env": [{"name": "URI", "valueFrom": {"secretKeyRef": {"name": "orders-app", "key": "uri"}}}]
                 }]
             }
@@ -279,27 +296,11 @@ pub static TAG: LazyLock<String> = LazyLock::new(|| format!("databases-{}", std:
 
 /// Puts the image on the nodes and the operator on the cluster, as people do.
 async fn install(cluster: &Cluster) {
-    let scratch = cluster.testbed().unwrap().root().join("image-databases");
     let program = Path::new(env!("CARGO_BIN_EXE_keelson"));
-    let name = format!("keelson:{}", *TAG);
-    let image = Image::of_programs(&name, &[("/keelson", program)], &scratch).unwrap();
-    cluster.load_image(&image).unwrap();
-    upgrade(cluster, &TAG);
+    keelson_rig::install::install(cluster, program, &TAG, UNOPTIMISED).unwrap();
 }
 
-/// Installs the operator, or upgrades it, from the image with this tag.
+/// Upgrades the operator from the image with this tag.
 pub fn upgrade(cluster: &Cluster, tag: &str) {
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/keelson").display().to_string();
-    let words =
-        ["upgrade", "--install", "keelson", &chart, "--namespace", "keelson-system", "--create-namespace"];
-    let tag = format!("image.tag={tag}");
-    let values = [
-        "image.repository=keelson",
-        &tag,
-        // What is tried here was built without optimisation.
-        "resources.limits.cpu=1",
-    ];
-    let set = values.iter().flat_map(|value| ["--set", value]);
-    let words: Vec<&str> = words.into_iter().chain(["--wait", "--timeout", "180s"]).chain(set).collect();
-    cluster.helm(&words).unwrap();
+    keelson_rig::install::upgrade(cluster, tag, UNOPTIMISED).unwrap();
 }

@@ -1,6 +1,7 @@
 //! Changes of a database that runs: more instances, fewer, other settings.
 
 use serde_json::json;
+use testbed::{Look, until};
 
 use crate::bed::{Bed, LONG, condition, primary};
 
@@ -12,8 +13,11 @@ async fn instances_come_and_go_and_the_data_stays() {
     bed.client().await;
     bed.sql("create table t (id int primary key)").await;
     bed.sql("insert into t select generate_series(1, 1000)").await;
+    let before = bed.started().await;
     bed.patch(json!({"spec": {"replicas": 3}})).await;
+    both_join_at_once(&bed).await;
     bed.ready(3).await;
+    assert_eq!(bed.started().await["orders-0"], before["orders-0"], "the primary is not disturbed");
     // The highest numbers go; leadership moves off them first.
     bed.kubectl(&["annotate", "lease", "orders-leader", "keelson.dev/handover-to=orders-2"]);
     bed.until("the last to lead", LONG, |database| primary(database) == "orders-2").await;
@@ -22,6 +26,26 @@ async fn instances_come_and_go_and_the_data_stays() {
     assert_eq!(primary(&database), "orders-0");
     assert_eq!(bed.sql("select count(*) from t").await, "1000");
     bed.close().await;
+}
+
+/// The second new one does not wait until the first has all.
+async fn both_join_at_once(bed: &Bed) {
+    until("both new instances to be there, and neither to serve", LONG, || async {
+        let pods = bed.pods().await;
+        let serves = |name: &str| {
+            let status = pods.get(name)?.status.as_ref()?;
+            Some(status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True"))
+        };
+        match (serves("orders-1"), serves("orders-2")) {
+            (Some(false), Some(false)) => Look::There(()),
+            (Some(true), None | Some(false)) | (None | Some(false), Some(true)) => {
+                Look::Never("one serves before the other".to_owned())
+            }
+            other => Look::NotYet(format!("{other:?}")),
+        }
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]

@@ -14,6 +14,17 @@ fn scale(bed: &Bed) -> String {
 }
 
 #[tokio::test]
+async fn the_shortest_way_to_write_one() {
+    let bed = Bed::open("six-lines").await;
+    bed.kubectl(&["apply", "-f", &example("six-lines.yaml")]);
+    let database = bed.ready(2).await;
+    assert!(condition(&database, "BackupReady").is_none(), "nobody asked for backups");
+    bed.client().await;
+    bed.sql("create table t (id int primary key)").await;
+    bed.close().await;
+}
+
+#[tokio::test]
 async fn the_oldest_way_to_write_one() {
     let bed = Bed::open("alpha").await;
     bed.kubectl(&["apply", "-f", &example("v1alpha1.yaml")]);

@@ -76,6 +76,9 @@ async fn what_others_change_or_delete_is_put_right_and_writes_go_on() {
     assert_eq!(bed.started().await, before, "nothing was started anew");
     the_stateful_set(&bed, &before).await;
     writer.acknowledges().await;
+    #[cfg(feature = "long-tests")]
+    the_lease(&bed).await;
+    writer.acknowledges().await;
     the_account(&bed).await;
     writer.acknowledges().await;
     let acknowledged = writer.finish().await;
@@ -139,6 +142,27 @@ async fn settled(bed: &Bed) {
     })
     .await
     .unwrap();
+    bed.ready(2).await;
+}
+
+#[cfg(feature = "long-tests")]
+/// It is made anew by who led; and where it names somebody who is not there, that ends with a term.
+async fn the_lease(bed: &Bed) {
+    let leader = bed.whole_of(2).await;
+    bed.kubectl(&["delete", "lease", "orders-leader"]);
+    let after = bed.whole_of(2).await;
+    assert_eq!(
+        (&after.name, after.epoch),
+        (&leader.name, leader.epoch + 1),
+        "nobody else, and no epoch twice"
+    );
+    bed.ready(2).await;
+
+    let nobody = r#"{"spec":{"holderIdentity":"nobody/0"}}"#;
+    bed.kubectl(&["patch", "lease", "orders-leader", "--type=merge", "--patch", nobody]);
+    let after = bed.another_than("nobody").await;
+    assert!(after.epoch > leader.epoch, "it was another's for a moment: {leader:?}, {after:?}");
+    bed.whole_of(2).await;
     bed.ready(2).await;
 }
 

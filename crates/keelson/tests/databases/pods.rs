@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
+use testbed::{Look, until_blocking};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, MINUTE};
 
 /// The pods of `orders`: what is the same for as long as nothing was restarted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,9 +48,17 @@ impl Bed {
         .collect()
     }
 
-    /// Asks one instance over its local socket, once.
+    /// Asks one instance over its local socket, and has the answer as soon as there is one.
     pub fn ask(&self, pod: &str, sql: &str) -> String {
         let psql = ["psql", "-XAtq", "-U", "postgres", "-d", "postgres", "-c", sql];
-        self.kubectl(&[&["exec", pod, "-c", "database", "--"], &psql[..]].concat()).trim().to_owned()
+        let command = [&["-n", &self.namespace, "exec", pod, "-c", "database", "--"], &psql[..]].concat();
+        let said = until_blocking(&format!("{pod} to answer {sql}"), MINUTE, || {
+            match self.cluster.kubectl(&command) {
+                Ok(said) => Look::There(said.trim().to_owned()),
+                // The way there is long, and breaks where a machine has too much to do.
+                Err(error) => Look::NotYet(error.to_string()),
+            }
+        });
+        said.unwrap_or_else(|error| panic!("{error}\n{}", self.evidence()))
     }
 }

@@ -36,26 +36,34 @@ async fn secrets_that_somebody_emptied_or_deleted_are_written_again_and_the_data
     bed.client().await;
     let before = bed.started().await;
     let secrets: Api<Secret> = bed.api();
-    let whole = secrets.get("orders-app").await.unwrap();
     let empty = json!([{"op": "replace", "path": "/data", "value": {}}]);
     let empty: Patch<()> = Patch::Json(serde_json::from_value(empty).unwrap());
-    secrets.patch("orders-app", &PatchParams::default(), &empty).await.unwrap();
+    let mut whole = Vec::new();
+    for name in ["orders-app", "orders-superuser", "orders-replication"] {
+        whole.push(secrets.get(name).await.unwrap());
+        secrets.patch(name, &PatchParams::default(), &empty).await.unwrap();
+    }
     assert_eq!(bed.try_sql("select 1").as_deref(), Ok("1"));
     mount_anew(&bed, "emptied");
-    is_back(&bed, &whole).await;
+    for one in &whole {
+        is_back(&bed, one).await;
+    }
     assert_eq!(bed.try_sql("select 1").as_deref(), Ok("1"), "with the same password as ever");
     mount_anew(&bed, "whole");
     bed.ready(2).await;
     assert_eq!(bed.started().await, before, "nothing was started anew");
 
     // One that is gone is missed by the next pod that needs it; what is mounted stays.
-    secrets.delete("orders-tls", &Default::default()).await.unwrap();
-    secrets.delete("orders-app", &Default::default()).await.unwrap();
+    for name in ["orders-tls", "orders-app", "orders-superuser", "orders-replication"] {
+        secrets.delete(name, &Default::default()).await.unwrap();
+    }
     assert_eq!(bed.try_sql("select 1").as_deref(), Ok("1"));
     let leader = primary(&bed.ready(2).await);
     let replica = if leader == "orders-0" { "orders-1" } else { "orders-0" };
     bed.kubectl(&["delete", "pod", replica]);
-    is_back(&bed, &whole).await;
+    for one in &whole {
+        is_back(&bed, one).await;
+    }
     bed.ready(2).await;
     assert_eq!(bed.started().await[&leader], before[&leader], "the primary is not disturbed");
     assert_eq!(bed.try_sql("select 1").as_deref(), Ok("1"), "with the same password as ever");

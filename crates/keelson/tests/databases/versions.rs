@@ -8,7 +8,8 @@ use kube::Api;
 use serde_json::json;
 use testbed::{Look, until};
 
-use crate::bed::{Bed, LONG, MINUTE, primary};
+use crate::bed::{Bed, LONG, MINUTE, condition, primary};
+use crate::leading::followers;
 use crate::writer::Writer;
 
 const INSTANCES: [&str; 3] = ["orders-0", "orders-1", "orders-2"];
@@ -45,6 +46,9 @@ async fn whole_life(major: &str) {
     takes_a_minor_version(&bed, major, &version).await;
     rotates(&bed).await;
     grows(&bed).await;
+    hands_over(&bed).await;
+    stops_at_the_first(&bed, major).await;
+    stays_and_is_taken_again(&bed, major).await;
     goes(&bed).await;
     bed.close().await;
 }
@@ -168,6 +172,56 @@ async fn grows(bed: &Bed) {
     }
     bed.ready(3).await;
     assert_eq!(bed.started().await, before, "nothing was started anew");
+    assert_eq!(bed.sql("select count(*) from t").await, "1000");
+}
+
+/// To the instance that was asked for.
+async fn hands_over(bed: &Bed) {
+    let leader = primary(&bed.ready(3).await);
+    let to = followers(&leader)[1];
+    bed.kubectl(&["annotate", "lease", "orders-leader", &format!("keelson.dev/handover-to={to}")]);
+    bed.until("it to lead", LONG, |database| primary(database) == to).await;
+    bed.ready(3).await;
+    assert_eq!(bed.sql("select count(*) from t").await, "1000");
+}
+
+/// An image that does not exist takes one replica, and the database goes on.
+async fn stops_at_the_first(bed: &Bed, major: &str) {
+    let (leader, before) = (primary(&bed.ready(3).await), bed.uids().await);
+    let version = bed.databases().get("orders").await.unwrap().spec.version;
+    bed.patch(json!({"spec": {"version": format!("{major}.99")}})).await;
+    let database = bed
+        .until("it to say that there is no such image", LONG, |database| {
+            condition(database, "Degraded")
+                .is_some_and(|(holds, reason, _)| holds && reason == "ImageNotPulled")
+        })
+        .await;
+    assert!(condition(&database, "Ready").unwrap().0, "it serves all the same");
+    let after = bed.uids().await;
+    let others = before.iter().filter(|(name, uid)| after.get(*name) != Some(uid));
+    let others: Vec<&String> = others.map(|(name, _)| name).collect();
+    assert!(others.len() == 1 && *others[0] != leader, "one replica alone is another: {others:?}");
+    bed.patch(json!({"spec": {"version": version}})).await;
+    bed.ready(3).await;
+}
+
+/// With the policy `Retain` volumes stay, and are taken again when somebody says so.
+async fn stays_and_is_taken_again(bed: &Bed, major: &str) {
+    bed.patch(json!({"spec": {"deletionPolicy": "Retain"}})).await;
+    bed.ready(3).await;
+    bed.kubectl(&["delete", "db", "orders", "--wait"]);
+    assert_eq!(claims(bed).await.len(), 3);
+    bed.create(json!({
+        "version": major, "replicas": 3, "storage": "2Gi", "deletionPolicy": "Delete"
+    }))
+    .await;
+    bed.until("it to say that there are old volumes", MINUTE, |database| {
+        condition(database, "Ready").is_some_and(|(ready, _, why)| !ready && why.contains("adopt-volumes"))
+    })
+    .await;
+    bed.kubectl(&["annotate", "db", "orders", "keelson.dev/adopt-volumes=yes"]);
+    bed.ready(3).await;
+    bed.client_again().await;
     assert_eq!(bed.sql("select count(*) from t").await, "1000");
 }
 

@@ -21,7 +21,7 @@ pub const SHOP: &str = "install-shop";
 /// Where others are.
 pub const OTHER: &str = "install-other";
 
-const IMAGE: &str = "keelson:install-test";
+pub const IMAGE: &str = "keelson:install-test";
 
 static SERIAL: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(()));
 static LOADED: OnceCell<()> = OnceCell::const_new();
@@ -76,7 +76,7 @@ impl Bed {
     }
 
     /// Lets Databases go that nobody looks after any more.
-    async fn release(&self) {
+    pub async fn release(&self) {
         for namespace in [SHOP, OTHER] {
             let databases = self.databases("v1", namespace);
             // Where there is no definition there are no Databases.

@@ -149,3 +149,23 @@ async fn what_was_uninstalled_leaves_databases_behind_and_can_be_installed_again
     assert_eq!(secrets.get("keelson-root").await.unwrap().data, root, "all passwords are as they were");
     bed.close().await;
 }
+
+#[cfg(feature = "long-tests")]
+#[tokio::test]
+async fn the_file_that_needs_no_helm_installs_the_same() {
+    let bed = Bed::open().await;
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/install.yaml").display().to_string();
+    bed.cluster.name_image(crate::bed::IMAGE, &format!("keelson:{}", env!("CARGO_PKG_VERSION"))).unwrap();
+    bed.cluster.kubectl(&["apply", "--server-side", "--filename", &file]).unwrap();
+    let wait = ["rollout", "status", "deployment/keelson", "--namespace", SYSTEM, "--timeout=60s"];
+    bed.cluster.kubectl(&wait).unwrap();
+    bed.create("v1alpha1", SHOP, "orders", small()).await.unwrap();
+    bed.looked_after(SHOP, "orders").await;
+    // Once more changes nothing, and takes nothing away that the operator has written.
+    let (generations, bundles) = (bed.generations().await, bed.bundles().await);
+    bed.cluster.kubectl(&["apply", "--server-side", "--filename", &file]).unwrap();
+    assert_eq!((bed.generations().await, bed.bundles().await), (generations, bundles));
+    bed.release().await;
+    bed.cluster.kubectl(&["delete", "--filename", &file, "--timeout=2m"]).unwrap();
+    bed.close().await;
+}

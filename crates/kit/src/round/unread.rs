@@ -25,6 +25,7 @@ pub(super) async fn send(
     let value = serde_json::to_value(child)
         .map_err(|_| Error::Unwritable { object: object.clone(), why: "it is no JSON".to_owned() })?;
     let (value, _) = desired::mark(value, &round.owner(), &round.shared.names);
+    round.confirm().await?;
     let send = Send { round, api: round.shared.api(resource, &key.namespace), resource, key, object };
     match send.apply(&value, false).await {
         Ok(meta) if !send.is_ours_alone(&meta) && made_by_somebody_else(&meta, send.manager()) => {

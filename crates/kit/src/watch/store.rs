@@ -115,9 +115,9 @@ impl Store {
             inner.insert(key, held);
             return News::Changed;
         };
-        // A watch can be behind what we wrote ourselves. A list is believed as it is: after a restore of
-        // the API server's own storage, versions begin lower than they were.
-        let old = known.uid == held.uid && held.version != 0 && held.version < known.version;
+        // A watch can be behind what we wrote ourselves, and tell of one that was there before. A list is believed
+        // as it is: after a restore of the API server's own storage, versions begin lower than they were.
+        let old = held.version != 0 && held.version < known.version;
         if known.uid == held.uid && held.version == known.version || old && !listing {
             known.round = held.round;
             return News::None;

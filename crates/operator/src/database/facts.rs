@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use keelson_api::instance::{InstanceSettings, Report};
+use keelson_api::instance::{InstanceSettings, Names, Report};
 use keelson_api::v1::{DatabaseSpec, DatabaseStatus, Role};
 use keelson_api::value::Size;
+
+use super::backups::BackupFact;
+use super::plan::Step;
+use super::restore::Source;
 
 /// What is known of a database.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +41,10 @@ pub struct Observed {
     pub instances: Vec<Instance>,
     /// The claims of its volumes, by ordinal.
     pub claims: Vec<Claim>,
+    /// Its Backups.
+    pub backups: Vec<BackupFact>,
+    /// Where its first data comes from, where another object has to say that and was asked.
+    pub source: Option<Source>,
     /// What this process has done lately and can't see in the cluster.
     pub lately: Lately,
     /// The image that holds the agent.
@@ -107,8 +115,12 @@ pub struct Claim {
     pub ordinal: u32,
     /// Its uid.
     pub uid: String,
+    /// The version of the claim that was seen.
+    pub resource_version: String,
     /// The Database for which it was made.
     pub database_uid: Option<String>,
+    /// Whether an older Database of this name had left it.
+    pub adopted: bool,
     /// When it was made.
     pub made: Timestamp,
     /// The size that was asked for.
@@ -121,6 +133,17 @@ pub struct Claim {
     pub stuck: Option<String>,
 }
 
+impl Claim {
+    /// Its removal, as it was seen.
+    pub(super) fn removal(&self) -> Step {
+        Step::RemoveClaim {
+            claim: self.name.clone(),
+            uid: self.uid.clone(),
+            resource_version: self.resource_version.clone(),
+        }
+    }
+}
+
 /// What this process has done lately. It is forgotten with the process, and all of it may be done twice.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Lately {
@@ -128,8 +151,12 @@ pub struct Lately {
     pub handover: Option<(String, Duration)>,
     /// The Secrets were written because somebody missed them, so long ago.
     pub secrets: Option<Duration>,
+    /// The cluster would not have a child as it should be, with this reason.
+    pub refused: Option<String>,
     /// A volume was refused to grow, with this reason, so long ago.
     pub growth_refused: Option<(String, Duration)>,
+    /// Pods that were not there, and for how long that has been so.
+    pub absent: Vec<(String, Duration)>,
 }
 
 impl Observed {
@@ -155,6 +182,13 @@ impl Observed {
                 .is_some_and(|report| report.epoch > primary.epoch() && report.leader != primary.name)
         };
         (!self.instances.iter().any(newer)).then_some(primary)
+    }
+
+    /// Pods that the StatefulSet is to have and that are not there. It says nowhere but in events why it makes none.
+    pub fn absent(&self) -> Vec<String> {
+        let pods = self.set.as_ref().filter(|set| !set.deleting).map_or(0, |set| set.pods);
+        let absent = (0..pods).filter(|ordinal| !self.instances.iter().any(|one| one.ordinal == *ordinal));
+        absent.map(|ordinal| Names(&self.name).pod(ordinal)).collect()
     }
 
     /// Whether there is data: some agent has seen the database.
@@ -184,6 +218,15 @@ pub fn doubt(instances: &mut [Instance]) {
 }
 
 impl Instance {
+    /// The removal of its pod, as it was seen.
+    pub(super) fn removal(&self) -> Step {
+        Step::Replace {
+            pod: self.name.clone(),
+            uid: self.uid.clone(),
+            resource_version: self.resource_version.clone(),
+        }
+    }
+
     /// Whether it serves, by all that is known: a kubelet asks every other second, and its agent knows sooner.
     pub fn serves(&self) -> bool {
         let says = self.report.as_ref().is_none_or(|it| it.claims_writes() || it.follows());

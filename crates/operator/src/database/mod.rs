@@ -1,14 +1,20 @@
-//! The controller of Databases: `observe` gathers [`facts`], [`plan`](mod@plan) decides, `act` does it,
-//! [`status`] says it. [`children`] are what a database consists of.
+//! The controller of Databases: `observe` gathers [`facts`], [`plan`](mod@plan) decides, `act` does it in the order
+//! that [`orders`] have, [`status`] says it. [`children`] are what a database consists of.
 
 mod act;
+mod archive;
+pub mod backups;
 pub mod children;
 pub mod facts;
+pub mod lately;
 mod observe;
+pub mod orders;
 pub mod plan;
+pub mod restore;
 pub mod status;
 pub mod trouble;
 mod turns;
+mod unbuilt;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +28,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use keelson_api::instance::{Names, annotations, labels};
-use keelson_api::v1::{Database, DatabaseStatus, DeletionPolicy, Phase};
+use keelson_api::v1::{Backup, Database, DatabaseStatus, Phase};
 use keelson_api::value::Written;
 use keelson_kit::controller::Key;
 use keelson_kit::events::Severity;
@@ -31,7 +37,9 @@ use keelson_kit::{Kind, Next, Reconciler, Round};
 use kube::ResourceExt;
 use thiserror::Error;
 
-use self::facts::{Claim, Lately};
+use self::facts::{Claim, Lately, Observed};
+use self::lately::Marks;
+use self::orders::{Order, Parting, parting};
 use self::plan::{Plan, Step};
 use crate::metrics::Databases;
 use crate::root::{Root, RootError};
@@ -68,14 +76,6 @@ pub struct DatabaseController {
     lately: Mutex<HashMap<Key, Marks>>,
 }
 
-/// When this process did what can't be seen in the cluster.
-#[derive(Debug, Default, Clone)]
-struct Marks {
-    handover: Option<(String, Instant)>,
-    secrets: Option<Instant>,
-    growth_refused: Option<(String, Instant)>,
-}
-
 /// How far a plan was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Done {
@@ -98,6 +98,7 @@ pub fn kind(root: Arc<Root>, agent_image: &str, metrics: Databases) -> Kind<Data
         .owns::<PodDisruptionBudget>()
         .watches::<Pod>(labels::DATABASE, observe::trim_pod)
         .watches::<PersistentVolumeClaim>(labels::DATABASE, observe::trim_claim)
+        .watches::<Backup>(labels::DATABASE, observe::trim_backup)
 }
 
 /// Whether the cluster will not have it, as opposed to having failed.
@@ -105,22 +106,42 @@ fn is_refusal(error: &keelson_kit::Error) -> bool {
     matches!(error, keelson_kit::Error::Api { source: kube::Error::Api(status), .. } if matches!(status.code, 403 | 422))
 }
 
-/// The steps of the clean-up. Agents first lose the right to write, or they would make anew what is removed.
-const RIGHTS: &str = "rights";
-const LEADERSHIP: &str = "leadership";
-const VOLUMES: &str = "volumes";
+/// Whether the cluster says that what was asked for can't be.
+fn is_invalid(error: &keelson_kit::Error) -> bool {
+    matches!(error, keelson_kit::Error::Api { source: kube::Error::Api(status), .. } if status.code == 422)
+}
 
 impl Reconciler for DatabaseController {
     type Object = Database;
     type Error = Failure;
 
-    const CLEANUP: &'static [&'static str] = &[RIGHTS, LEADERSHIP, VOLUMES];
+    const CLEANUP: &'static [&'static str] = orders::CLEANUP;
 
     async fn reconcile(&self, database: &Database, round: &mut Round) -> Result<Next, Failure> {
         let lately = self.lately(round.key());
-        let seen = observe::observe(database, round, &self.root, lately, &self.agent_image)?;
-        let plan = plan::plan(&seen, Timestamp::now());
-        let done = self.carry_out(&plan, database, round).await;
+        let mut seen = observe::observe(database, round, &self.root, lately.clone(), &self.agent_image)?;
+        self.miss(&mut seen, round.key());
+        if restore::is_to_be_asked_for(&seen) {
+            seen.source = restore::find(&seen, round).await?;
+        }
+        let mut plan = plan::plan(&seen, Timestamp::now());
+        if plan.is_weighty(&seen) {
+            let source = seen.source.take();
+            seen = observe::ask(database, round, &self.root, lately, &self.agent_image).await?;
+            self.miss(&mut seen, round.key());
+            seen.source = source;
+            plan = plan::plan(&seen, Timestamp::now());
+        }
+        let mut done = self.carry_out(&plan, database, round).await;
+        // A child that the cluster will not have is said in the words of the cluster. What runs goes on.
+        if let Err(Failure::Kit(error)) = &done
+            && is_invalid(error)
+        {
+            seen.lately.refused = Some(error.to_string());
+            plan = plan::plan(&seen, Timestamp::now());
+            plan.again = Some(plan::REFUSED_PACE);
+            done = Ok(Done::All);
+        }
         // What is known is said also when something could not be done.
         let said = self.say(&plan, round).await;
         said?;
@@ -131,20 +152,37 @@ impl Reconciler for DatabaseController {
     }
 
     async fn clean(&self, step: &'static str, database: &Database, round: &mut Round) -> Result<(), Failure> {
-        let name = database.name_any();
-        match step {
-            RIGHTS => {
-                let phase = Some(Written::of(&Phase::Deleting));
-                let status = DatabaseStatus { phase, ..database.status.clone().unwrap_or_default() };
-                round.set_status(&status).await?;
-                self.metrics.is(round.key(), Phase::Deleting.as_str());
-                round.remove::<RoleBinding>(&name).await?;
+        // A volume that nobody has told of yet would be left over, and one that is to stay would go.
+        let seen = match orders::is_weighty(step) {
+            true => observe::ask(database, round, &self.root, Lately::default(), &self.agent_image).await?,
+            false => observe::observe(database, round, &self.root, Lately::default(), &self.agent_image)?,
+        };
+        let parting = parting(step, &seen);
+        for part in &parting {
+            match part {
+                Parting::Say => {
+                    let phase = Some(Written::of(&Phase::Deleting));
+                    let status = DatabaseStatus { phase, ..database.status.clone().unwrap_or_default() };
+                    round.set_status(&status).await?;
+                    self.metrics.is(round.key(), Phase::Deleting.as_str());
+                }
+                Parting::RemoveBinding => drop(round.remove::<RoleBinding>(&seen.name).await?),
+                Parting::RemoveSet => {
+                    if let Some(set) = &seen.set {
+                        act::remove_set(round, &set.uid).await?;
+                    }
+                }
+                Parting::RemoveLease => {
+                    act::delete_labelled::<Lease>(round, &Names(&seen.name).lease()).await?
+                }
+                Parting::RemoveWriters => {
+                    act::delete_labelled::<EndpointSlice>(round, &Names(&seen.name).writers()).await?;
+                }
+                Parting::Take(step) => act::take(step, &seen.uid, round).await?,
             }
-            LEADERSHIP => {
-                act::delete_labelled::<Lease>(round, &Names(&name).lease()).await?;
-                act::delete_labelled::<EndpointSlice>(round, &Names(&name).writers()).await?;
-            }
-            _ => self.clean_volumes(database, round).await?,
+        }
+        if parting.contains(&Parting::RemoveSet) {
+            tell_of_volumes(&seen, round);
         }
         Ok(())
     }
@@ -163,37 +201,38 @@ impl Reconciler for DatabaseController {
 impl DatabaseController {
     async fn carry_out(&self, plan: &Plan, database: &Database, round: &Round) -> Result<Done, Failure> {
         let mut done = Done::All;
-        if let Some(wanted) = &plan.wanted {
-            if let Some(until) = plan.secrets {
-                let rotation = database.annotations().get(annotations::ROTATE_SECRETS);
-                let rotation = rotation.map(String::as_str).unwrap_or_default();
-                act::write_secrets(wanted, &self.root, rotation, until, round).await?;
-                if plan.repair {
-                    self.marks().entry(round.key().clone()).or_default().secrets = Some(Instant::now());
+        let children = plan.wanted.as_ref().map(children::children).transpose().map_err(Failure::Settings)?;
+        for order in plan.orders() {
+            match (&order, &plan.wanted, &children) {
+                (Order::Secrets { until }, Some(wanted), _) => {
+                    let rotation = database.annotations().get(annotations::ROTATE_SECRETS);
+                    let rotation = rotation.map(String::as_str).unwrap_or_default();
+                    act::write_secrets(wanted, &self.root, rotation, *until, round).await?;
+                    if plan.repair {
+                        self.mark(round.key(), |marks| marks.repaired(Instant::now()));
+                    }
                 }
-            }
-            // What this process has written itself is no news to it, and nobody else would tell.
-            if act::apply(wanted, plan.apply_set, round).await? {
-                done = Done::LookAgain;
+                (Order::Apply(child), _, Some(children)) => {
+                    if act::apply(*child, children, round).await? && child.is_planned_from() {
+                        done = Done::LookAgain;
+                    }
+                }
+                (Order::Take(step), ..) => {
+                    match act::take(step, &database.uid().unwrap_or_default(), round).await {
+                        // A volume that may not grow is said, and is in the way of nothing else.
+                        Err(error) if matches!(step, Step::Grow { .. }) && is_refusal(&error) => {
+                            self.mark(round.key(), |marks| marks.refused(error.to_string(), Instant::now()));
+                            done = Done::LookAgain;
+                        }
+                        Err(error) => return Err(error.into()),
+                        Ok(()) => self.mark(round.key(), |marks| marks.took(step, Instant::now())),
+                    }
+                }
+                (Order::Secrets { .. } | Order::Apply(_), ..) => {}
             }
         }
-        for step in &plan.steps {
-            let taken = act::take(step, &database.uid().unwrap_or_default(), round).await;
-            let mut marks = self.marks();
-            let marks = marks.entry(round.key().clone()).or_default();
-            match (step, taken) {
-                // A volume that may not grow is said, and is in the way of nothing else.
-                (Step::Grow { .. }, Err(error)) if is_refusal(&error) => {
-                    marks.growth_refused = Some((error.to_string(), Instant::now()));
-                    done = Done::LookAgain;
-                }
-                (_, Err(error)) => return Err(error.into()),
-                (Step::Grow { .. }, Ok(())) => marks.growth_refused = None,
-                (Step::HandOver { from, .. }, Ok(())) => {
-                    marks.handover = Some((from.clone(), Instant::now()))
-                }
-                (_, Ok(())) => {}
-            }
+        for step in &plan.backups {
+            act::back_up(step, round).await?;
         }
         Ok(done)
     }
@@ -211,46 +250,43 @@ impl DatabaseController {
         Ok(())
     }
 
-    async fn clean_volumes(&self, database: &Database, round: &Round) -> Result<(), Failure> {
-        let seen = observe::observe(database, round, &self.root, Lately::default(), &self.agent_image)?;
-        // Or its controller would make anew what is removed.
-        round.remove::<StatefulSet>(&seen.name).await?;
-        let own = seen.claims.iter().filter(|claim| claim.database_uid.as_deref() == Some(&seen.uid));
-        // A policy that can't be read removes nothing. A claim that has no volume holds nothing.
-        let policy = database.spec.deletion_policy.as_ref().and_then(|policy| policy.parse().ok());
-        let (go, stay): (Vec<_>, Vec<_>) =
-            own.partition(|claim| policy == Some(DeletionPolicy::Delete) || !claim.bound);
-        for claim in &go {
-            let step = Step::RemoveClaim { claim: claim.name.clone(), uid: claim.uid.clone() };
-            act::take(&step, &seen.uid, round).await?;
-        }
-        let names =
-            |claims: &[&Claim]| claims.iter().map(|claim| claim.name.as_str()).collect::<Vec<_>>().join(", ");
-        if !go.is_empty() {
-            round.event(Severity::Normal, "Deleted", format!("volumes go: {}", names(&go)));
-        }
-        if !stay.is_empty() {
-            let note = format!(
-                "volumes stay: {}. A new Database of this name can take them with the annotation {}=yes",
-                names(&stay),
-                annotations::ADOPT_VOLUMES
-            );
-            round.event(Severity::Normal, "Retained", note);
-        }
-        Ok(())
+    fn lately(&self, key: &Key) -> Lately {
+        self.marks().get(key).map(|marks| marks.lately(Instant::now())).unwrap_or_default()
     }
 
-    fn lately(&self, key: &Key) -> Lately {
-        let marks = self.marks().get(key).cloned().unwrap_or_default();
-        let ago = |since: Instant| -> Duration { since.elapsed() };
-        Lately {
-            handover: marks.handover.map(|(leader, since)| (leader, ago(since))),
-            secrets: marks.secrets.map(ago),
-            growth_refused: marks.growth_refused.map(|(why, since)| (why, ago(since))),
+    /// Keeps account of how long pods have not been there.
+    fn miss(&self, seen: &mut Observed, key: &Key) {
+        let absent = seen.absent();
+        if absent.is_empty() && !self.marks().contains_key(key) {
+            return;
         }
+        self.mark(key, |marks| marks.miss(absent, Instant::now()));
+        seen.lately.absent = self.lately(key).absent;
+    }
+
+    fn mark(&self, key: &Key, note: impl FnOnce(&mut Marks)) {
+        note(self.marks().entry(key.clone()).or_default());
     }
 
     fn marks(&self) -> MutexGuard<'_, HashMap<Key, Marks>> {
         self.lately.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which volumes go with a database, and which stay.
+fn tell_of_volumes(seen: &Observed, round: &Round) {
+    let (go, stay) = orders::volumes(seen);
+    let names =
+        |claims: &[&Claim]| claims.iter().map(|claim| claim.name.as_str()).collect::<Vec<_>>().join(", ");
+    if !go.is_empty() {
+        round.event(Severity::Normal, "Deleted", format!("volumes go: {}", names(&go)));
+    }
+    if !stay.is_empty() {
+        let note = format!(
+            "volumes stay: {}. A new Database of this name can take them with the annotation {}=yes",
+            names(&stay),
+            annotations::ADOPT_VOLUMES
+        );
+        round.event(Severity::Normal, "Retained", note);
     }
 }

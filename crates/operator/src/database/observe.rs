@@ -4,19 +4,30 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, PodStatus, ServiceAccount};
 use keelson_api::instance::{InstanceSettings, Names, SETTINGS_KEY, annotations as shared, labels};
-use keelson_api::v1::Database;
+use keelson_api::v1::{Backup, Database};
 use keelson_api::value::Size;
 use keelson_kit::{Error, Round};
-use kube::ResourceExt;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ListParams};
 use kube::core::ObjectMeta;
+use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value};
 
+use super::act;
+use super::backups::BackupFact;
 use super::facts::{Claim, Hindrance, Instance, Lately, Observed, Set, doubt};
 use crate::annotations;
 use crate::root::{Root, Whose};
 
-/// What is known of a database at this moment.
+/// What there is of a database.
+struct Found {
+    config: Option<ConfigMap>,
+    set: Option<StatefulSet>,
+    pods: Vec<Pod>,
+    claims: Vec<PersistentVolumeClaim>,
+    backups: Vec<Backup>,
+}
+
+/// What is known of a database at this moment, as watches have told.
 pub(super) fn observe(
     database: &Database,
     round: &Round,
@@ -25,17 +36,62 @@ pub(super) fn observe(
     agent_image: &str,
 ) -> Result<Observed, Error> {
     let name = database.name_any();
+    let found = Found {
+        config: round.child(&Names(&name).config())?,
+        set: round.child(&name)?,
+        pods: round.related()?,
+        claims: round.related()?,
+        backups: round.related()?,
+    };
+    facts(database, found, round, root, lately, agent_image)
+}
+
+/// The same, as the API server itself has it: what watches have told may be long past.
+pub(super) async fn ask(
+    database: &Database,
+    round: &Round,
+    root: &Root,
+    lately: Lately,
+    agent_image: &str,
+) -> Result<Observed, Error> {
+    round.confirm().await?;
+    let name = database.name_any();
+    let config = Names(&name).config();
+    let of_it = ListParams::default().labels(&format!("{}={name}", labels::DATABASE));
+    let found = Found {
+        config: act::api(round).get_opt(&config).await.map_err(unanswered::<ConfigMap>(round, &config))?,
+        set: act::api(round).get_opt(&name).await.map_err(unanswered::<StatefulSet>(round, &name))?,
+        pods: act::api(round).list(&of_it).await.map_err(unanswered::<Pod>(round, "of it"))?.items,
+        claims: {
+            let claims = act::api(round).list(&of_it).await;
+            claims.map_err(unanswered::<PersistentVolumeClaim>(round, "of it"))?.items
+        },
+        backups: act::api(round).list(&of_it).await.map_err(unanswered::<Backup>(round, "of it"))?.items,
+    };
+    facts(database, found, round, root, lately, agent_image)
+}
+
+fn unanswered<K: Resource<DynamicType = ()>>(round: &Round, name: &str) -> impl FnOnce(kube::Error) -> Error {
+    move |source| act::failed::<K>("reading", round, name, source)
+}
+
+fn facts(
+    database: &Database,
+    found: Found,
+    round: &Round,
+    root: &Root,
+    lately: Lately,
+    agent_image: &str,
+) -> Result<Observed, Error> {
+    let Found { config, set, pods, claims, backups } = found;
+    let name = database.name_any();
     let names = Names(&name);
-    let config: Option<ConfigMap> = round.child(&names.config())?;
     let account: Option<ServiceAccount> = round.child(&name)?;
-    let set: Option<StatefulSet> = round.child(&name)?;
     let uid = database.uid().unwrap_or_default();
-    let mut instances: Vec<Instance> =
-        round.related::<Pod>()?.iter().filter_map(|pod| instance(names, pod)).collect();
+    let mut instances: Vec<Instance> = pods.iter().filter_map(|pod| instance(names, pod)).collect();
     instances.sort_by_key(|instance| instance.ordinal);
     doubt(&mut instances);
-    let mut claims: Vec<Claim> =
-        round.related::<PersistentVolumeClaim>()?.iter().filter_map(|found| claim(names, found)).collect();
+    let mut claims: Vec<Claim> = claims.iter().filter_map(|found| claim(names, found)).collect();
     claims.sort_by_key(|claim| claim.ordinal);
     let annotation = |key: &str| database.annotations().get(key).cloned();
     let rotation = annotation(shared::ROTATE_SECRETS).unwrap_or_default();
@@ -52,6 +108,9 @@ pub(super) fn observe(
         set: set.filter(|set| is_of(&set.metadata, &uid)).map(|set| stateful_set(&set)),
         instances,
         claims,
+        // Those of an older one of this name may still be on their way out.
+        backups: backups.into_iter().filter(|found| is_of(&found.metadata, &uid)).map(backup).collect(),
+        source: None,
         lately,
         agent_image: agent_image.to_owned(),
         name: name.clone(),
@@ -154,7 +213,9 @@ fn claim(names: Names<'_>, claim: &PersistentVolumeClaim) -> Option<Claim> {
     Some(Claim {
         ordinal: names.ordinal(name.strip_prefix("data-")?)?,
         uid: meta.uid.clone().unwrap_or_default(),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
         database_uid: meta.labels.as_ref().and_then(|all| all.get(labels::DATABASE_UID)).cloned(),
+        adopted: meta.annotations.as_ref().is_some_and(|all| all.contains_key(shared::ADOPTED_FROM)),
         made: made(meta),
         requested: requested(claim),
         bound: status.phase.as_deref() == Some("Bound"),
@@ -162,6 +223,24 @@ fn claim(names: Names<'_>, claim: &PersistentVolumeClaim) -> Option<Claim> {
         stuck: stuck.or_else(|| infeasible.then(|| "the volume can't grow to that size".to_owned())),
         name,
     })
+}
+
+fn backup(found: Backup) -> BackupFact {
+    BackupFact {
+        name: found.name_any(),
+        uid: found.uid().unwrap_or_default(),
+        made: made(&found.metadata),
+        deleting: found.metadata.deletion_timestamp.is_some(),
+        generation: found.metadata.generation,
+        spec: found.spec,
+        status: found.status.unwrap_or_default(),
+    }
+}
+
+/// Of a Backup, what is asked for and what became of it.
+pub(super) fn trim_backup(backup: &mut DynamicObject) {
+    trim_meta(&mut backup.metadata, &[labels::DATABASE], &[]);
+    keep(&mut backup.data, &["spec", "status"]);
 }
 
 /// Of a pod, its state and what is written on it for us: a tenth of it.
@@ -184,7 +263,7 @@ pub(super) fn trim_pod(pod: &mut DynamicObject) {
 
 /// Of a claim, how large it is and what became of it.
 pub(super) fn trim_claim(claim: &mut DynamicObject) {
-    trim_meta(&mut claim.metadata, &[labels::DATABASE, labels::DATABASE_UID], &[]);
+    trim_meta(&mut claim.metadata, &[labels::DATABASE, labels::DATABASE_UID], &[shared::ADOPTED_FROM]);
     keep(&mut claim.data, &["spec", "status"]);
     keep(&mut claim.data["spec"], &["resources"]);
     keep(&mut claim.data["status"], &["phase", "conditions", "allocatedResourceStatuses"]);
@@ -299,7 +378,11 @@ mod tests {
     fn what_is_needed_of_a_claim_outlives_the_trimming() {
         let mut object: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "data-orders-2", "labels": {labels::DATABASE_UID: "1", "more": "noise"}},
+            "metadata": {
+                "name": "data-orders-2",
+                "labels": {labels::DATABASE_UID: "1", "more": "noise"},
+                "annotations": {shared::ADOPTED_FROM: "0", "more": "noise"}
+            },
             "spec": {"resources": {"requests": {"storage": "10Gi"}}, "volumeName": "noise"},
             "status": {"phase": "Bound", "allocatedResourceStatuses": {"storage": "ControllerResizeInfeasible"}}
         }))
@@ -310,5 +393,6 @@ mod tests {
         let found = claim(Names("orders"), &serde_json::from_str(&text).unwrap()).unwrap();
         assert_eq!((found.ordinal, found.requested), (2, Some(Size::gibibytes(10))));
         assert!(found.bound && found.stuck.is_some() && found.database_uid.as_deref() == Some("1"));
+        assert!(found.adopted);
     }
 }

@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use keelson_api::instance::{
-    AppAccess, CertificateNote, DurabilityRule, FailoverTimes, InstanceSettings, Names, fingerprint, reasons,
+    AppAccess, BackupRule, CertificateNote, DurabilityRule, FailoverTimes, InstanceSettings, Names, Store,
+    Use, fingerprint, reasons,
 };
-use keelson_api::v1::{DatabaseStatus, DeletionPolicy, Engine, Settings};
+use keelson_api::v1::{DatabaseStatus, DeletionPolicy, Engine, Role, Settings};
 use keelson_api::value::{Size, Version};
+use keelson_ha::planted::{self, Bug};
 use keelson_kit::conditions::Finding;
 
+use super::backups::{self, BackupStep};
 use super::children::Wanted;
-use super::facts::{Instance, Observed};
+use super::facts::{Claim, Instance, Observed};
+use super::restore;
 use super::status::{self, News};
 use super::trouble::{self, Trouble};
 use super::turns::{self, Turn};
@@ -28,8 +32,16 @@ pub const MOUNTS_TAKE: Duration = Duration::from_secs(20);
 /// A handover is asked for again after this long.
 pub const HANDOVER_PACE: Duration = Duration::from_secs(30);
 
+/// What the cluster would not have is tried again after this long.
+pub const REFUSED_PACE: Duration = Duration::from_secs(300);
+
 /// A volume that was refused to grow is tried again after this long.
 pub const GROWTH_PACE: Duration = Duration::from_secs(300);
+
+/// What a database is to be restored from is looked for again after this long.
+const SOURCE_PACE: Duration = Duration::from_secs(30);
+/// That there is nothing yet to restore from.
+const SOURCE_MISSING: &str = "RestoreSourceMissing";
 
 /// What is to be done, and what is to be said.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,8 +62,25 @@ pub struct Plan {
     pub findings: Vec<Finding>,
     /// What is worth an event.
     pub news: Vec<News>,
+    /// What is to be done to Backups, after all else.
+    pub backups: Vec<BackupStep>,
     /// When to look again without a change.
     pub again: Option<Duration>,
+}
+
+impl Plan {
+    /// Whether it does what must not be done for what is long past: to take something away, to move it, to
+    /// restart it; to tell agents something else; to begin anew what has begun. What watches have told is then
+    /// not enough to go by.
+    pub fn is_weighty(&self, seen: &Observed) -> bool {
+        let Some(wanted) = &self.wanted else { return !self.steps.is_empty() };
+        let told = seen.config.as_ref().is_some_and(|config| *config != wanted.instance);
+        let fewer = seen.set.as_ref().is_some_and(|set| self.apply_set && wanted.pods < set.pods);
+        let lacks = seen.config.is_none() || seen.set.is_none();
+        // Of a new one there is nothing yet that could be forgotten.
+        let begun = seen.status.phase.is_some();
+        !self.steps.is_empty() || told || fewer || begun && lacks
+    }
 }
 
 /// Something that is done to one object.
@@ -61,6 +90,8 @@ pub enum Step {
     Adopt {
         /// The claim.
         claim: String,
+        /// The uid of the Database that has left it.
+        from: String,
     },
     /// Let a volume grow.
     Grow {
@@ -75,6 +106,8 @@ pub enum Step {
         claim: String,
         /// Only this one.
         uid: String,
+        /// Only as it was seen: one that had no volume then may have one now, with data on it.
+        resource_version: String,
     },
     /// Remove the StatefulSet and leave its pods, so that it can be made again with what can't be changed.
     Remake {
@@ -148,6 +181,8 @@ pub(super) struct Decided {
     pub held_up: Option<HeldUp>,
     pub progress: Option<Progress>,
     pub troubles: Vec<Trouble>,
+    /// Where it is known what is asked for.
+    pub backups: Option<backups::Decided>,
     pub again: Option<Duration>,
 }
 
@@ -155,11 +190,13 @@ pub(super) struct Decided {
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     let decided = decide(seen, now).unwrap_or_else(|held_up| Decided {
         troubles: trouble::found(seen, now).troubles,
+        // Nobody tells when something comes that is not this database's own.
+        again: (held_up.reason == SOURCE_MISSING).then_some(SOURCE_PACE),
         held_up: Some(held_up),
         ..Decided::default()
     });
     let said = status::say(seen, &decided);
-    let Decided { wanted, secrets, repair, apply_set, steps, again, .. } = decided;
+    let Decided { wanted, secrets, repair, apply_set, steps, backups, again, .. } = decided;
     Plan {
         wanted,
         secrets,
@@ -169,6 +206,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         status: said.status,
         findings: said.findings,
         news: said.news,
+        backups: backups.map(|backups| backups.steps).unwrap_or_default(),
         again,
     }
 }
@@ -176,7 +214,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
 fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     let settings = settings(seen)?;
     let version = version(seen, &settings)?;
-    let adopted = volumes_of_another(seen)?;
+    let adopted = volumes_of_another(seen, settings.replicas)?;
 
     let until = certificate_until(seen, now);
     let scaling = scale(seen, settings.replicas);
@@ -185,7 +223,11 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     let growth = Growth::of(seen, storage);
     // The template follows when the volumes have grown.
     let new_volumes = if growth.small.is_empty() { storage } else { template.unwrap_or(storage) };
-    let wanted = want(seen, &settings, version, scaling.pods, new_volumes, until);
+    let backups = backups::decide(seen, settings.backup.as_ref(), now);
+    let mut wanted = want(seen, &settings, version, &scaling, new_volumes, until);
+    if let Some(rule) = &mut wanted.instance.backup {
+        rule.order.clone_from(&backups.order);
+    }
     let found = trouble::found(seen, now);
     let mut troubles = found.troubles;
     if storage > settings.storage.size {
@@ -196,6 +238,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     let remake =
         seen.set.as_ref().filter(|set| !set.deleting && set.storage.is_some_and(|size| size < new_volumes));
     troubles.extend(growth.refused.as_deref().map(trouble::refused));
+    troubles.extend(seen.lately.refused.as_deref().map(trouble::child_refused));
     let growing = !growth.small.is_empty() && growth.pause.is_none();
     if growing {
         steps.extend(growth.small);
@@ -225,7 +268,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     let missed = secrets_missed(seen, now);
     let repair = !other_secrets && missed.is_some_and(|wait| wait.is_zero());
     let missed = missed.filter(|wait| !wait.is_zero());
-    let again = [found.again, pause, growth.pause, missed, Duration::try_from(renewal).ok()];
+    let again = [found.again, pause, growth.pause, missed, backups.again, Duration::try_from(renewal).ok()];
     let again = again.into_iter().flatten().min();
     Ok(Decided {
         // The ConfigMap is written after the Secrets and says which they were.
@@ -237,6 +280,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
         held_up: None,
         progress,
         troubles,
+        backups: Some(backups),
         again,
     })
 }
@@ -259,12 +303,8 @@ fn settings(seen: &Observed) -> Result<Settings, HeldUp> {
             format!("{} is not supported yet: use engine postgres in a new Database", settings.engine);
         return held_up("EngineNotSupported", message);
     }
-    if settings.restore.is_some() && !seen.exists() {
-        let message =
-            "restore is not supported yet, and an empty database is not what was asked for: create \
-                       a new Database without spec.restore"
-                .to_owned();
-        return held_up("RestoreNotSupported", message);
+    if let Err(message) = restore::rule(seen, &settings) {
+        return Err(HeldUp { reason: SOURCE_MISSING, message, waits: true });
     }
     Ok(settings)
 }
@@ -303,17 +343,44 @@ fn version_so_far(seen: &Observed, engine: Engine) -> Option<Version> {
     })
 }
 
+/// Volumes that are not known to be this Database's.
+fn foreign_volumes(seen: &Observed) -> impl Iterator<Item = &Claim> {
+    seen.claims.iter().filter(|claim| claim.database_uid.as_deref() != Some(&seen.uid))
+}
+
+/// Whether this Database goes on with volumes of an older one.
+fn goes_on(seen: &Observed) -> bool {
+    seen.claims.iter().any(|claim| claim.adopted) || foreign_volumes(seen).next().is_some()
+}
+
 /// Volumes that an older Database of this name has left are not taken unasked.
-fn volumes_of_another(seen: &Observed) -> Result<Vec<Step>, HeldUp> {
-    let foreign: Vec<_> =
-        seen.claims.iter().filter(|claim| claim.database_uid.as_deref() != Some(&seen.uid)).collect();
+fn volumes_of_another(seen: &Observed, replicas: u32) -> Result<Vec<Step>, HeldUp> {
+    let foreign: Vec<_> = foreign_volumes(seen).collect();
     if foreign.is_empty() {
         return Ok(Vec::new());
     }
-    if seen.adopt {
-        return Ok(foreign.iter().map(|claim| Step::Adopt { claim: claim.name.clone() }).collect());
+    // Where instances are there for all of them, they are taken already, and fewer are another matter.
+    let room = seen.set.as_ref().map_or(replicas, |set| set.pods.max(replicas));
+    let more = foreign.iter().map(|claim| claim.ordinal + 1).max().filter(|many| *many > room);
+    if seen.adopt && more.is_none() || planted::is(Bug::AdoptUnasked) {
+        let adopt = |claim: &&Claim| Step::Adopt {
+            claim: claim.name.clone(),
+            from: claim.database_uid.clone().unwrap_or_default(),
+        };
+        return Ok(foreign.iter().map(adopt).collect());
     }
     let names: Vec<&str> = foreign.iter().map(|claim| claim.name.as_str()).collect();
+    if let Some(many) = more.filter(|_| seen.adopt) {
+        return Err(HeldUp {
+            reason: "MoreVolumesFound",
+            message: format!(
+                "an older Database of this name has left volumes of {many} instances ({}), and the newest data may be on \
+                 any of them. Set spec.replicas to {many}, and back once it runs; or delete those that are not needed",
+                names.join(", ")
+            ),
+            waits: true,
+        });
+    }
     Err(HeldUp {
         reason: "VolumesFound",
         message: format!(
@@ -332,7 +399,9 @@ fn certificate_until(seen: &Observed, now: Timestamp) -> Timestamp {
     let current = config.and_then(|config| Some((config.certificate.as_ref()?.not_after, &config.secrets)));
     match current {
         Some((until, secrets))
-            if until.duration_since(now) > CERTIFICATE_RENEWED && *secrets == secrets_id(seen, until) =>
+            if until.duration_since(now) > CERTIFICATE_RENEWED
+                && *secrets == secrets_id(seen, until)
+                && !planted::is(Bug::CertificateAnew) =>
         {
             until
         }
@@ -367,16 +436,21 @@ fn secrets_missed(seen: &Observed, now: Timestamp) -> Option<Duration> {
 
 struct Scaling {
     pods: u32,
+    /// How many agents are told of. Where nobody leads, one that is told to be alone leads with what it has.
+    told: u32,
     step: Option<Step>,
     message: Option<String>,
 }
 
 /// How many pods there are to be for now. More come all at once; fewer only when none of those that go
-/// leads.
+/// leads, and commits wait for none of them: agents have been told how many there are to be, and the leader lets one
+/// after another go. If several went at once that it waits for, it would wait for ever. While the StatefulSet is being
+/// made again for larger volumes, those that there are count: the next one takes them over, and removes what is too many.
 fn scale(seen: &Observed, replicas: u32) -> Scaling {
     let names = Names(&seen.name);
-    let current = seen.set.as_ref().map_or(replicas, |set| set.pods);
-    let steady = |message| Scaling { pods: replicas, step: None, message };
+    let left = || seen.instances.iter().filter(|one| !one.deleting).map(|one| one.ordinal + 1).max();
+    let current = seen.set.as_ref().map(|set| set.pods).or_else(left).unwrap_or(replicas);
+    let steady = |message| Scaling { pods: replicas, told: replicas, step: None, message };
     if replicas == current {
         return steady(None);
     }
@@ -384,12 +458,23 @@ fn scale(seen: &Observed, replicas: u32) -> Scaling {
     if replicas > current {
         return steady(Some(message));
     }
-    let stay = |step, why: &str| Scaling { pods: current, step, message: Some(format!("{message}: {why}")) };
+    let stay = |step, why: &str| {
+        let message = Some(format!("{message}: {why}"));
+        Scaling { pods: current, told: replicas, step, message }
+    };
     match seen.leader() {
-        None if !seen.exists() => steady(Some(message)),
-        None => stay(None, "waits until somebody leads, lest the newest data goes"),
-        Some(leader) if names.ordinal(leader).is_some_and(|ordinal| ordinal < replicas) => {
-            steady(Some(message))
+        None if !seen.exists() && !goes_on(seen) => steady(Some(message)),
+        None => {
+            Scaling { told: current, ..stay(None, "waits until somebody leads, lest the newest data goes") }
+        }
+        Some(leader)
+            if names.ordinal(leader).is_some_and(|ordinal| ordinal < replicas)
+                || planted::is(Bug::ScaleDownLeader) =>
+        {
+            match awaited(seen, replicas) {
+                Some(one) => stay(None, &format!("waits until commits no longer wait for {}", one.name)),
+                None => steady(Some(message)),
+            }
         }
         Some(leader) => match turns::successor(seen, leader, replicas) {
             Some(to) => {
@@ -399,6 +484,14 @@ fn scale(seen: &Observed, replicas: u32) -> Scaling {
             None => stay(None, &format!("waits for a replica that can take over from {leader}")),
         },
     }
+}
+
+/// One that serves, and that commits wait for, though it is to go.
+fn awaited(seen: &Observed, replicas: u32) -> Option<&Instance> {
+    let synchronous = |one: &&Instance| {
+        one.serves() && one.report.as_ref().is_some_and(|report| report.role == Role::Synchronous)
+    };
+    seen.instances.iter().filter(|one| one.ordinal >= replicas).find(synchronous)
 }
 
 /// Volumes that are to grow. They never shrink.
@@ -426,16 +519,17 @@ impl Growth {
 /// The volumes of instances that are no more stay, unless the policy is that data goes.
 fn removed_volumes(seen: &Observed, settings: &Settings) -> Vec<Step> {
     let settled = seen.set.as_ref().is_some_and(|set| !set.deleting && set.pods == settings.replicas);
-    if settings.deletion_policy != DeletionPolicy::Delete || !settled {
+    if settings.deletion_policy != DeletionPolicy::Delete && !planted::is(Bug::RemoveRetained) {
         return Vec::new();
     }
+    let away = |claim: &Claim| !seen.instances.iter().any(|instance| instance.ordinal == claim.ordinal);
     let over = seen.claims.iter().filter(|claim| {
         claim.ordinal >= settings.replicas
             && !claim.deleting
             && claim.database_uid.as_deref() == Some(&seen.uid)
-            && !seen.instances.iter().any(|instance| instance.ordinal == claim.ordinal)
+            && (settled && away(claim) || planted::is(Bug::RemoveTooSoon))
     });
-    over.map(|claim| Step::RemoveClaim { claim: claim.name.clone(), uid: claim.uid.clone() }).collect()
+    over.map(Claim::removal).collect()
 }
 
 /// A handover takes a moment: the same leader is not asked again at once.
@@ -463,11 +557,25 @@ fn which_database(seen: &Observed) -> Option<String> {
     told.or_else(|| reports().find(|report| report.writable)?.system_id.clone())
 }
 
+/// Where log and backups go. Nothing is told of those that have no place to go.
+fn backup(seen: &Observed, settings: &Settings) -> Option<BackupRule> {
+    let backup = settings.backup.as_ref()?;
+    let to = Store::of(backup.to.as_ref()?, &seen.namespace, &seen.name, Use::BackUp);
+    Some(BackupRule {
+        to,
+        max_data_loss_seconds: backup.max_data_loss.duration().as_secs().max(1),
+        bandwidth: backup.bandwidth.map(|bandwidth| bandwidth.bytes()),
+        incrementals: backup.incrementals,
+        retention: Some(backup.retention.to_string()),
+        order: None,
+    })
+}
+
 fn want(
     seen: &Observed,
     settings: &Settings,
     version: Version,
-    pods: u32,
+    scaling: &Scaling,
     storage: Size,
     until: Timestamp,
 ) -> Wanted {
@@ -477,7 +585,7 @@ fn want(
     let instance = InstanceSettings {
         engine: settings.engine,
         version,
-        replicas: settings.replicas,
+        replicas: scaling.told,
         durability: DurabilityRule { mode: settings.durability, when_alone: failover.standby },
         failover: FailoverTimes {
             ttl_millis: millis(failover.ttl),
@@ -489,8 +597,11 @@ fn want(
         parameters: settings.parameters.clone(),
         app: AppAccess { database: "app".to_owned(), role: "app".to_owned() },
         system: which_database(seen),
+        adopted: goes_on(seen),
         secrets: secrets_id(seen, until),
         certificate: Some(CertificateNote { not_after: until }),
+        backup: backup(seen, settings),
+        restore: restore::rule(seen, settings).ok().flatten(),
     };
     Wanted {
         name: seen.name.clone(),
@@ -499,12 +610,23 @@ fn want(
         settings: settings.clone(),
         scheduling: seen.spec.scheduling.clone().unwrap_or_default(),
         image: seen.spec.image.clone().unwrap_or_else(|| format!("{}:{version}", settings.engine)),
-        pull_secrets: seen.spec.image_pull_secrets.clone(),
+        pull_secrets: each_once(&seen.spec.image_pull_secrets),
         agent_image: seen.agent_image.clone(),
-        pods,
+        pods: scaling.pods,
         storage,
         instance,
     }
+}
+
+/// A name that is written twice means once; the API server would not have it twice.
+fn each_once(names: &[String]) -> Vec<String> {
+    let mut once: Vec<String> = Vec::new();
+    for name in names {
+        if !once.contains(name) {
+            once.push(name.clone());
+        }
+    }
+    once
 }
 
 #[cfg(test)]

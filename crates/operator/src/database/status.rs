@@ -1,17 +1,26 @@
 //! What is said of a database: its status, its conditions, and what is worth an event.
 
-use keelson_api::instance::{DurabilityRule, Names, labels, ports};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use keelson_api::instance::{Names, labels, ports};
 use keelson_api::v1::{
-    DatabaseStatus, DeletionPolicy, Durability, InstanceStatus, Phase, Role, StandbyPolicy,
+    Cause, DatabaseStatus, DeletionPolicy, Durability, InstanceStatus, Leadership, Phase, Role, StandbyPolicy,
 };
 use keelson_api::value::{Version, Written};
+use keelson_ha::planted::{self, Bug};
 use keelson_kit::conditions::Finding;
 use keelson_kit::events::Severity;
 
+use super::archive;
 use super::children::secrets::host;
 use super::facts::{Instance, Observed};
 use super::plan::{Decided, Kind};
 use super::trouble::Trouble;
+use super::unbuilt::without_effect;
+
+/// The condition that tells of fields that have no effect, where there are any.
+const SPEC_EFFECTIVE: &str = "SpecEffective";
+/// What is said while data is brought back.
+const RESTORING: &str = "its data is being brought back from the repository";
 
 /// Something that is worth an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,12 +66,15 @@ pub(super) fn say(seen: &Observed, decided: &Decided) -> Said {
     let phase = standing.phase();
     let degraded = standing.degraded(phase);
     let mut findings = vec![standing.ready(phase, degraded.as_ref()), standing.progressing(phase)];
-    let news = standing.news(phase, degraded.as_ref());
+    let mut news = standing.news(phase, degraded.as_ref());
     findings.push(match degraded {
         Some(Trouble { reason, message }) => finding("Degraded", true, &reason, message),
         None => finding("Degraded", false, "AsAsked", "nothing is amiss".to_owned()),
     });
-    findings.extend(standing.backup_ready());
+    findings.extend(standing.spec_effective());
+    let backups = archive::finding(seen);
+    news.extend(backups.as_ref().and_then(|found| archive::news(seen, found)));
+    findings.extend(backups);
     Said { status: standing.status(phase), findings, news }
 }
 
@@ -77,8 +89,18 @@ impl Standing<'_> {
         self.primary.is_some() && self.serving == self.replicas && count == self.replicas
     }
 
+    /// Whether the first instance brings data back, so that there is no database yet.
+    fn is_restoring(&self) -> bool {
+        let restores = self.decided.wanted.as_ref().is_some_and(|wanted| wanted.instance.restore.is_some());
+        let joins = |one: &Instance| one.report.as_ref().is_some_and(|report| report.role == Role::Joining);
+        restores && !self.seen.exists() && self.seen.instances.iter().any(joins)
+    }
+
     fn phase(&self) -> Phase {
         let serves = self.primary.is_some();
+        if self.is_restoring() {
+            return Phase::Restoring;
+        }
         if let Some(held_up) = &self.decided.held_up {
             return match (serves, held_up.waits) {
                 (true, _) => Phase::Degraded,
@@ -90,7 +112,7 @@ impl Standing<'_> {
             return if serves { Phase::Degraded } else { Phase::Failed };
         }
         let begun = match self.before {
-            None | Some(Phase::Pending | Phase::Creating) => false,
+            None | Some(Phase::Pending | Phase::Creating | Phase::Restoring) => false,
             Some(Phase::Failed) => self.seen.exists(),
             Some(_) => true,
         };
@@ -111,33 +133,41 @@ impl Standing<'_> {
         if let Some(held_up) = self.decided.held_up.as_ref().filter(|held_up| !held_up.waits) {
             return Some(Trouble { reason: held_up.reason.to_owned(), message: held_up.message.clone() });
         }
-        if let Some(first) = self.decided.troubles.first() {
-            let all: Vec<&str> =
-                self.decided.troubles.iter().take(3).map(|one| one.message.as_str()).collect();
+        // The others have nothing to do yet.
+        if phase == Phase::Restoring {
+            return None;
+        }
+        // What it means for commits comes first: nothing else that is amiss matters as much.
+        let unsettled = matches!(phase, Phase::Degraded | Phase::Failed);
+        let alone = self.alone().filter(|_| unsettled);
+        let troubles: Vec<&Trouble> = alone.iter().chain(&self.decided.troubles).take(3).collect();
+        if let Some(first) = troubles.first() {
+            let all: Vec<&str> = troubles.iter().map(|one| one.message.as_str()).collect();
             return Some(Trouble { reason: first.reason.clone(), message: all.join("; ") });
         }
-        (phase == Phase::Degraded).then(|| self.missing())
+        (phase == Phase::Degraded)
+            .then(|| Trouble { reason: "InstancesMissing".to_owned(), message: self.count() })
     }
 
-    /// Some do not serve. What that means for commits is said when none is left that could confirm them.
-    fn missing(&self) -> Trouble {
+    /// What it means for commits that no standby is left that could confirm them.
+    fn alone(&self) -> Option<Trouble> {
         let leads = self.seen.instances.iter().filter_map(|one| one.report.as_ref());
         let leads = leads.filter(|report| report.role == Role::Primary).max_by_key(|report| report.epoch);
         let followers = leads.and_then(|report| report.followers.as_ref());
-        let rule = self.decided.wanted.as_ref().map(|wanted| wanted.instance.durability);
-        let alone = self.replicas > 1 && followers.is_some_and(Vec::is_empty);
-        let consequence = match rule.filter(|rule| alone && rule.mode == Durability::Quorum) {
-            Some(DurabilityRule { when_alone: StandbyPolicy::Required, .. }) => {
+        let rule = self.decided.wanted.as_ref().map(|wanted| wanted.instance.durability)?;
+        if self.replicas < 2 || rule.mode != Durability::Quorum || !followers.is_some_and(Vec::is_empty) {
+            return None;
+        }
+        let consequence = match rule.when_alone {
+            StandbyPolicy::Required => {
                 "commits wait until a standby is back, as spec.failover.standby is required"
             }
-            Some(DurabilityRule { when_alone: StandbyPolicy::Preferred, .. }) => {
+            StandbyPolicy::Preferred => {
                 "commits go on without a standby, and the loss of the primary would lose them"
             }
-            None => {
-                return Trouble { reason: "InstancesMissing".to_owned(), message: self.count() };
-            }
         };
-        Trouble { reason: "NoStandby".to_owned(), message: format!("{}: {consequence}", self.count()) }
+        let message = format!("{}: {consequence}", self.count());
+        Some(Trouble { reason: "NoStandby".to_owned(), message })
     }
 
     fn ready(&self, phase: Phase, degraded: Option<&Trouble>) -> Finding {
@@ -150,6 +180,7 @@ impl Standing<'_> {
             (Some(held_up), _) => not(held_up.reason, held_up.message.clone()),
             (None, Some(trouble)) if phase == Phase::Failed => not(&trouble.reason, trouble.message.clone()),
             _ if phase == Phase::Creating => not("Creating", "its instances are being made".to_owned()),
+            _ if phase == Phase::Restoring => not("Restoring", RESTORING.to_owned()),
             _ => not("NoPrimary", "no instance takes writes at the moment".to_owned()),
         }
     }
@@ -159,6 +190,7 @@ impl Standing<'_> {
         let message = || progress.map_or_else(|| self.count(), |progress| progress.message.clone());
         match phase {
             Phase::Creating => finding("Progressing", true, "Creating", self.count()),
+            Phase::Restoring => finding("Progressing", true, "Restoring", RESTORING.to_owned()),
             Phase::Scaling => finding("Progressing", true, "Scaling", message()),
             Phase::Upgrading => finding("Progressing", true, "RollingOut", message()),
             _ => match progress {
@@ -175,43 +207,65 @@ impl Standing<'_> {
         format!("{} of {} instances serve", self.serving, self.replicas)
     }
 
-    /// Backups are not in the way of `Ready`.
-    fn backup_ready(&self) -> Option<Finding> {
-        const KIND: &str = "BackupReady";
-        let known = self.seen.status.conditions.iter().any(|condition| condition.type_ == KIND);
-        match self.seen.spec.backup.as_ref().filter(|backup| backup.is_enabled()) {
-            Some(backup) if backup.to.is_none() => {
-                let message = "there is no place for backups: name one in spec.backup.to".to_owned();
-                Some(finding(KIND, false, "NoRepository", message))
-            }
-            Some(_) => {
-                let message = "backups are not supported yet: none is made".to_owned();
-                Some(finding(KIND, false, "NotSupported", message))
-            }
-            None => known.then(|| Finding {
-                holds: None,
-                ..finding(KIND, false, "Disabled", "no backups were asked for".to_owned())
-            }),
-        }
+    /// What has no effect is in the way of nothing, but nobody is to rely on it.
+    fn spec_effective(&self) -> Option<Finding> {
+        let fields: Vec<String> =
+            without_effect(&self.seen.spec).iter().map(|field| format!("spec.{field}")).collect();
+        let message = match fields.as_slice() {
+            [] => return None,
+            [only] => format!("{only} is not supported yet: it has no effect"),
+            several => format!("{} are not supported yet: they have no effect", several.join(", ")),
+        };
+        Some(finding(SPEC_EFFECTIVE, false, "NotSupported", message))
+    }
+
+    /// What was said, but for what is of no interest any more: who asks for no backups is told nothing of
+    /// them, as if none had ever been asked for.
+    fn conditions_so_far(&self) -> Vec<Condition> {
+        let spec = &self.seen.spec;
+        let matters = |condition: &&Condition| match condition.type_.as_str() {
+            archive::BACKUP_READY => archive::is_asked_for(self.seen),
+            SPEC_EFFECTIVE => !without_effect(spec).is_empty(),
+            _ => true,
+        };
+        self.seen.status.conditions.iter().filter(matters).cloned().collect()
     }
 
     fn status(&self, phase: Phase) -> DatabaseStatus {
         let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
         let version = self.primary.and_then(|primary| primary.report.as_ref()?.version.clone());
         let version = version.filter(|version| version.parse::<Version>().is_ok()).map(Written::new);
+        let stale = self.seen.status.primary.clone().filter(|_| planted::is(Bug::StalePrimary));
         let made = self.decided.wanted.is_some() || self.seen.status.endpoint.is_some();
         DatabaseStatus {
             phase: Some(Written::of(&phase)),
             replicas: Some(number(u32::try_from(self.seen.instances.len()).unwrap_or(u32::MAX))),
             ready_replicas: Some(number(self.serving)),
-            primary: self.primary.map(|primary| primary.name.clone()),
+            primary: stale.or_else(|| self.primary.map(|primary| primary.name.clone())),
             endpoint: made.then(|| self.endpoint.clone()),
             version: version.or_else(|| self.seen.status.version.clone()),
             selector: Some(format!("{}={}", labels::DATABASE, self.seen.name)),
             observed_generation: self.seen.generation,
             instances: self.seen.instances.iter().map(row).collect(),
-            ..self.seen.status.clone()
+            leaderships: self.leaderships().unwrap_or(&self.seen.status.leaderships).to_vec(),
+            conditions: self.conditions_so_far(),
+            backup: archive::summary(self.seen, self.decided.backups.as_ref()),
         }
+    }
+
+    /// The last leaderships, as whoever leads knows them.
+    fn leaderships(&self) -> Option<&[Leadership]> {
+        let reports = self.seen.instances.iter().filter_map(|one| one.report.as_ref());
+        let told = reports.filter(|report| !report.leaderships.is_empty()).max_by_key(|report| report.epoch);
+        told.map(|report| report.leaderships.as_slice())
+    }
+
+    /// Leaderships that began since the last look, the oldest first.
+    fn new_leaders(&self) -> Vec<News> {
+        let known = self.seen.status.leaderships.first().and_then(|one| one.epoch);
+        let new = |one: &&Leadership| known.is_some() && one.epoch > known;
+        let told = self.leaderships().unwrap_or_default().iter().rev().filter(new);
+        told.map(leads).collect()
     }
 
     fn news(&self, phase: Phase, degraded: Option<&Trouble>) -> Vec<News> {
@@ -219,7 +273,7 @@ impl Standing<'_> {
         let reason_is_new = degraded.is_some_and(|trouble| {
             known.is_none_or(|known| known.status != "True" || known.reason != trouble.reason)
         });
-        let mut news = Vec::new();
+        let mut news = self.new_leaders();
         if let Some(Trouble { reason, message }) = degraded.filter(|_| reason_is_new) {
             news.push(News { severity: Severity::Warning, reason: reason.clone(), note: message.clone() });
         }
@@ -230,9 +284,10 @@ impl Standing<'_> {
         let begun = Some(phase) != self.before;
         news.extend(match (self.before, phase) {
             _ if !begun => None,
+            (_, Phase::Restoring) => Some(turn("Restoring", RESTORING.to_owned())),
             (_, Phase::Scaling) => Some(turn("Scaling", progress())),
             (_, Phase::Upgrading) => Some(turn("RollingOut", progress())),
-            (None | Some(Phase::Pending | Phase::Creating), Phase::Running) => {
+            (None | Some(Phase::Pending | Phase::Creating | Phase::Restoring), Phase::Running) => {
                 Some(turn("Created", format!("{}; write to {}", self.count(), self.endpoint)))
             }
             (Some(Phase::Scaling), Phase::Running) => Some(turn("Scaled", self.scaled())),
@@ -258,6 +313,22 @@ impl Standing<'_> {
             left => format!("{}; volumes stay: {}", self.count(), left.join(", ")),
         }
     }
+}
+
+/// A leadership that has begun, in words.
+fn leads(one: &Leadership) -> News {
+    let cause: Option<Cause> = one.why.as_ref().and_then(|why| why.parse().ok());
+    let planned = matches!(cause, Some(Cause::HandedOver | Cause::First));
+    let severity = if planned { Severity::Normal } else { Severity::Warning };
+    let mut note = format!("{} {}", one.who, cause.map_or("is primary", Cause::told));
+    if let Some(gap) = one.gap_millis {
+        note += &format!("; nobody took writes for {}.{:03} s", gap / 1000, gap % 1000);
+    }
+    if let Some(lost) = one.lost_bytes.filter(|lost| *lost > 0) {
+        note += &format!("; it lacks {lost} bytes of the log of the one before");
+    }
+    let reason = if planned { "HandedOver" } else { "FailedOver" };
+    News { severity, reason: reason.to_owned(), note }
 }
 
 fn row(instance: &Instance) -> InstanceStatus {

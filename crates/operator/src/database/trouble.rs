@@ -10,6 +10,8 @@ use super::facts::{Claim, Hindrance, Instance, Observed};
 
 /// A pod may wait this long for a node before that is said: volumes are often made on the way.
 const FOR_A_NODE: Duration = Duration::from_secs(30);
+/// A StatefulSet may take this long to make a pod: at most its controller is just being started anew.
+const FOR_A_POD: Duration = Duration::from_secs(30);
 /// A claim may wait this long for a volume.
 const FOR_A_VOLUME: Duration = Duration::from_secs(60);
 /// An instance may take this long to serve, unless it says that it is being cloned.
@@ -34,6 +36,17 @@ pub(super) struct Found {
 /// What stands in the way at this moment.
 pub(super) fn found(seen: &Observed, now: Timestamp) -> Found {
     let mut found = Found::default();
+    if is_lost(seen) {
+        found.add("DataLost", LOST.to_owned());
+    }
+    for (pod, ago) in &seen.lately.absent {
+        let message = format!(
+            "{pod} is not there, and the cluster makes none. A quota, an admission rule or a missing priority class may \
+             be in the way: kubectl describe statefulset {} says what",
+            seen.name
+        );
+        found.after(FOR_A_POD, *ago, "PodNotMade", message);
+    }
     for instance in seen.instances.iter().filter(|instance| !instance.deleting) {
         let claim = seen.claims.iter().find(|claim| claim.ordinal == instance.ordinal);
         found.instance(instance, claim, now);
@@ -43,6 +56,19 @@ pub(super) fn found(seen: &Observed, now: Timestamp) -> Found {
         found.claim(claim, instance, now);
     }
     found
+}
+
+/// What is said of a database that is no more.
+const LOST: &str = "no instance has this database's data any more, and none is made anew in its place. Bring back a volume \
+                    that has it, or delete this Database and make one anew";
+
+/// Whether there was a database, and all instances have looked at their volumes and found none.
+fn is_lost(seen: &Observed) -> bool {
+    let was = seen.config.as_ref().is_some_and(|config| config.system.is_some());
+    let here = seen.instances.iter().filter(|one| !one.deleting).count();
+    let all = u32::try_from(here).is_ok_and(|here| here >= seen.spec.effective_replicas());
+    let empty = |one: &Instance| one.report.as_ref().is_some_and(|report| report.system_id.is_none());
+    was && all && seen.instances.iter().all(empty)
 }
 
 /// Whether it is the volume that keeps a pod from every node, as the scheduler says.
@@ -65,6 +91,16 @@ pub(super) fn refused(why: &str) -> Trouble {
         reason: "VolumeNotGrown".to_owned(),
         message: format!(
             "{why}. Allow growth in its storage class (allowVolumeExpansion), or set spec.storage back"
+        ),
+    }
+}
+
+/// The cluster will not have what was asked for.
+pub(super) fn child_refused(why: &str) -> Trouble {
+    Trouble {
+        reason: "ChildRefused".to_owned(),
+        message: format!(
+            "the cluster refuses what spec asks for: {why}. Correct it; nothing is done until then"
         ),
     }
 }

@@ -3,6 +3,7 @@
 
 use keelson_api::instance::{Names, fingerprint};
 use keelson_api::v1::Role;
+use keelson_ha::planted::{self, Bug};
 
 use super::children::Wanted;
 use super::children::stateful_set::asked;
@@ -32,6 +33,9 @@ enum Need {
     /// A restart of the database in its pod.
     Restart,
 }
+
+/// So often an instance restarts for settings that it then still does not run with.
+const RESTARTS: u32 = 3;
 
 struct View<'a> {
     seen: &'a Observed,
@@ -66,7 +70,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted) -> Turn {
     let names = Names(&seen.name);
     let away = (0..replicas)
         .find(|ordinal| !instances.iter().any(|instance| instance.ordinal == *ordinal && !instance.deleting));
-    if let Some(ordinal) = away {
+    if let Some(ordinal) = away.filter(|_| !planted::is(Bug::TwoAtOnce)) {
         return Turn::Wait(format!("waits until {} is back", names.pod(ordinal)));
     }
     // It can't hand over either: nothing that its agent asks of the API server is answered.
@@ -76,10 +80,16 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted) -> Turn {
     if let Some(broken) = instances.iter().find(|instance| view.is_broken(instance)) {
         return view.take(broken);
     }
-    if let Some(told) = instances.iter().find(|instance| view.was_told(instance)) {
-        return view.waits_for_restart(told);
+    // Also for settings that nobody asks for any more: it is about to end.
+    let ending = instances.iter().find(|instance| is_to_restart(instance));
+    if let Some(ending) = ending.filter(|_| !planted::is(Bug::TwoAtOnce)) {
+        return Turn::Wait(format!("waits until {} has restarted", ending.name));
     }
-    if let Some(unwell) = instances.iter().find(|instance| replicas > 1 && !is_well(instance)) {
+    if let Some(told) = instances.iter().find(|instance| view.has_restarted_in_vain(instance)) {
+        return view.stuck(told);
+    }
+    let unwell = instances.iter().find(|instance| replicas > 1 && !is_well(instance));
+    if let Some(unwell) = unwell.filter(|_| !planted::is(Bug::TwoAtOnce)) {
         return Turn::Wait(format!("waits until {} serves", unwell.name));
     }
     let needy = instances.iter().rev().filter(|instance| view.need(instance) != Need::Nothing);
@@ -115,6 +125,12 @@ fn is_well(instance: &Instance) -> bool {
     instance.serves() && instance.report.is_some()
 }
 
+/// Whether it was told to restart, and has not yet.
+fn is_to_restart(instance: &Instance) -> bool {
+    instance.restart.is_some()
+        && instance.report.as_ref().is_some_and(|report| report.restarted != instance.restart)
+}
+
 impl View<'_> {
     fn need(&self, instance: &Instance) -> Need {
         if instance.asked.as_deref() != Some(&self.asked) || self.is_mute(instance) {
@@ -147,15 +163,18 @@ impl View<'_> {
         instance.hindrance.is_some() || !self.leads(instance) && !joining
     }
 
-    fn was_told(&self, instance: &Instance) -> bool {
-        self.need(instance) == Need::Restart && instance.restart.as_deref() == Some(&self.settings)
+    /// How often it was told to restart for these settings. Once would not do: they may have been in force before,
+    /// and others since.
+    fn restarts(&self, instance: &Instance) -> u32 {
+        let told = instance.restart.as_deref().and_then(|told| told.strip_prefix(&self.settings));
+        told.map_or(0, |which| which.strip_prefix('.').and_then(|which| which.parse().ok()).unwrap_or(1))
     }
 
-    fn waits_for_restart(&self, instance: &Instance) -> Turn {
-        let done = instance.report.as_ref().and_then(|report| report.restarted.as_deref());
-        if done != Some(&self.settings) {
-            return Turn::Wait(format!("waits until {} has restarted", instance.name));
-        }
+    fn has_restarted_in_vain(&self, instance: &Instance) -> bool {
+        self.need(instance) == Need::Restart && self.restarts(instance) >= RESTARTS
+    }
+
+    fn stuck(&self, instance: &Instance) -> Turn {
         Turn::Stuck(Trouble {
             reason: "RestartDidNotHelp".to_owned(),
             message: format!(
@@ -171,12 +190,15 @@ impl View<'_> {
         match self.need(instance) {
             Need::Restart => {
                 let message = format!("{pod} restarts");
-                Turn::Take(Step::Restart { pod, token: self.settings.clone() }, message)
+                let token = match self.restarts(instance) {
+                    0 => self.settings.clone(),
+                    before => format!("{}.{}", self.settings, before + 1),
+                };
+                Turn::Take(Step::Restart { pod, token }, message)
             }
             Need::Pod | Need::Nothing => {
                 let message = format!("{pod} is replaced");
-                let (uid, resource_version) = (instance.uid.clone(), instance.resource_version.clone());
-                Turn::Take(Step::Replace { pod, uid, resource_version }, message)
+                Turn::Take(instance.removal(), message)
             }
         }
     }
@@ -185,7 +207,8 @@ impl View<'_> {
     /// they are lowered: the next leader would have to restart as well.
     fn last(&self, leader: &Instance) -> Turn {
         let lowering = leader.report.as_ref().is_some_and(|report| report.lowering);
-        if self.replicas == 1 || lowering && self.need(leader) == Need::Restart {
+        let alone = self.replicas == 1 || planted::is(Bug::NoHandover);
+        if alone || lowering && self.need(leader) == Need::Restart {
             return self.take(leader);
         }
         match successor(self.seen, &leader.name, self.replicas) {

@@ -20,7 +20,7 @@ fn condition(database: &Database, kind: &str) -> (String, String, String) {
     (found.status, found.reason, found.message)
 }
 
-async fn is_said(world: &World, name: &str, kind: &str, reason: &str) -> String {
+pub async fn is_said(world: &World, name: &str, kind: &str, reason: &str) -> String {
     let databases = world.api::<Database>();
     until(&format!("{kind} of {name} is {reason}"), DEADLINE, || async {
         match databases.get(name).await {

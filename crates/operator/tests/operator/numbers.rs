@@ -8,6 +8,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 use testbed::{Look, until};
 
+use crate::way::Way;
 use crate::world::{DEADLINE, Operator, World};
 
 const MANY: usize = 200;
@@ -51,7 +52,7 @@ async fn databases_are_counted_by_whoever_leads_as_they_are_then() {
     world.create("second", json!({"replicas": 1})).await;
     world.create("third", json!({"replicas": 1})).await;
     let own = world.namespace_for_an_operator().await;
-    let operator = world.operator_as(None, usize::MAX, own.clone()).await;
+    let operator = world.operator_as(None, Way::clear(), own.clone()).await;
     counts(&operator, 3).await;
 
     // Somebody takes a finalizer away.

@@ -5,12 +5,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use futures::future::FutureExt;
+use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use keelson_api::instance::{Names, SETTINGS_KEY, annotations, fingerprint, labels};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -24,11 +27,48 @@ pub struct Players {
     configs: Api<ConfigMap>,
     bindings: Api<RoleBinding>,
     leases: Api<Lease>,
+    /// Whether agents archive and make backups.
+    back_up: bool,
     /// Who leads, and the epoch.
     leaders: HashMap<String, (String, u64)>,
 }
 
 type Played = Result<(), kube::Error>;
+
+/// Something of this kind has changed.
+fn touched<K>(api: &Api<K>) -> BoxStream<'static, ()>
+where
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + 'static,
+{
+    watcher(api.clone(), watcher::Config::default()).map(drop).boxed()
+}
+
+/// What an agent says of backups: all is archived, and what is ordered is made.
+fn backed_up(pod: &str, leads: bool, rule: &Value, report: &mut Value) {
+    if leads && !rule.is_null() {
+        report["archive"] = json!({"waiting": 0, "waitingBytes": 0, "backups": ["base_1"]});
+    }
+    let order = &rule["order"];
+    if order["instance"] == pod {
+        let id = format!("base_{}", order["uid"].as_str().unwrap());
+        report["backup"] = json!({
+            "uid": order["uid"], "phase": "Complete", "method": "full", "id": id, "readBytes": 100, "totalBytes": 100,
+            "storedBytes": 50, "started": "2026-11-16T12:00:00Z", "finished": "2026-11-16T12:01:00Z"
+        });
+    }
+}
+
+/// What an image says of itself; one that does not say the minor version holds this one.
+fn version_of(pod: &Pod) -> String {
+    let image = pod.spec.as_ref().unwrap().containers[0].image.clone().unwrap_or_default();
+    let tag = image.rsplit(':').next().unwrap_or_default().to_owned();
+    if tag.starts_with("17.") { tag } else { "17.5".to_owned() }
+}
 
 impl Players {
     pub fn new(client: Client, namespace: &str) -> Players {
@@ -39,25 +79,38 @@ impl Players {
             configs: Api::namespaced(client.clone(), namespace),
             bindings: Api::namespaced(client.clone(), namespace),
             leases: Api::namespaced(client, namespace),
+            back_up: namespace.starts_with("backs-up") || namespace == "rights",
             leaders: HashMap::new(),
         }
     }
 
     /// Until somebody ends it. What fails is tried again.
     pub async fn play(mut self) {
-        let mut tick = tokio::time::interval(Duration::from_millis(200));
+        let mut changes = stream::select_all([
+            touched(&self.sets),
+            touched(&self.pods),
+            touched(&self.claims),
+            touched(&self.configs),
+            touched(&self.bindings),
+            touched(&self.leases),
+        ]);
         loop {
-            tick.tick().await;
+            let _ = tokio::time::timeout(Duration::from_secs(1), changes.next()).await;
+            // What comes together is looked at together.
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            while let Some(Some(())) = changes.next().now_or_never() {}
             let _ = self.turn().await;
         }
     }
 
     async fn turn(&mut self) -> Played {
+        // In this order: pods that went after their StatefulSet are not made anew for it.
+        let pods = self.pods.list(&Default::default()).await?.items;
         let sets = self.sets.list(&Default::default()).await?.items;
         if sets.is_empty() {
             return Ok(());
         }
-        let pods = self.pods.list(&Default::default()).await?.items;
+        self.let_go(&pods).await?;
         for set in &sets {
             let own: Vec<&Pod> = pods
                 .iter()
@@ -70,6 +123,19 @@ impl Players {
             }
             self.controller(set, &own).await?;
             self.agents(&set.name_any(), &own).await?;
+        }
+        Ok(())
+    }
+
+    /// A volume that is to go does so when no pod has it any more.
+    async fn let_go(&self, pods: &[Pod]) -> Played {
+        let claims = self.claims.list(&Default::default()).await?.items;
+        for claim in claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_some()) {
+            let name = claim.name_any();
+            if !pods.iter().any(|pod| name == format!("data-{}", pod.name_any())) {
+                let finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                self.claims.patch(&name, &PatchParams::default(), &finalizers).await?;
+            }
         }
         Ok(())
     }
@@ -129,7 +195,7 @@ impl Players {
             let leads = pod.name_any() == leader;
             let mut report = json!({
                 "role": if leads { "primary" } else { "replica" }, "timeline": epoch, "lagBytes": 0, "writable": leads,
-                "version": "17.5", "systemId": "7", "pendingRestart": false, "settings": fingerprint(&settings),
+                "version": version_of(pod), "systemId": "7", "pendingRestart": false, "settings": fingerprint(&settings),
                 "leader": leader, "epoch": epoch
             });
             let annotation = |key: &str| pod.annotations().get(key).cloned();
@@ -140,11 +206,15 @@ impl Players {
             let wants =
                 serde_json::from_str::<Value>(&settings).unwrap()["parameters"]["max_connections"].clone();
             let told = annotation(annotations::RESTART);
-            let restarted = told.as_deref() == Some(&fingerprint(&settings));
+            let restarted = told.is_some() && known["restarted"] != json!(told);
             report["restarted"] = json!(told);
             report["running"] =
                 if restarted || known.is_null() { wants.clone() } else { known["running"].clone() };
             report["pendingRestart"] = json!(report["running"] != wants);
+            if self.back_up {
+                let rule = serde_json::from_str::<Value>(&settings).unwrap()["backup"].clone();
+                backed_up(&pod.name_any(), leads, &rule, &mut report);
+            }
             if report != known {
                 let patch = json!({"metadata": {"annotations": {annotations::REPORT: report.to_string()}}});
                 self.pods.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;

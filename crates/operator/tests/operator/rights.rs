@@ -6,6 +6,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
+use crate::way::Way;
 use crate::world::World;
 
 const USER: &str = "keelson-test";
@@ -42,11 +43,15 @@ async fn an_operator_with_just_its_generated_rights_can_do_all_that_it_has_to() 
     let world = World::new("rights").await;
     let own = world.namespace_for_an_operator().await;
     install(&world, &own).await;
-    let operator = world.operator_as(Some(USER), usize::MAX, own).await;
-    world.create("orders", json!({"replicas": 2, "deletionPolicy": "Delete"})).await;
+    let operator = world.operator_as(Some(USER), Way::clear(), own).await;
+    let backup = json!({"to": {"s3": {"bucket": "backups"}}});
+    world.create("orders", json!({"replicas": 2, "deletionPolicy": "Delete", "backup": backup})).await;
     world.reaches("orders", "Running", 2).await;
+    crate::backups::asked_for(&world, "by-hand").await;
+    crate::backups::is_complete(&world, "by-hand").await;
     world.change("orders", json!({"version": "17.5", "storage": "20Gi"})).await;
-    crate::crashes::rolled_out(&world).await;
+    crate::acts::rolled_out(&world, 2).await;
+    world.reaches("orders", "Running", 2).await;
     world.change("orders", json!({"parameters": {"max_connections": "200"}})).await;
     world.reaches("orders", "Running", 2).await;
     world.change("orders", json!({"replicas": 1})).await;

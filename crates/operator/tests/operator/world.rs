@@ -5,30 +5,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use http::{Method, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use keelson_api::crds;
-use keelson_api::v1::{Database, DatabaseStatus};
+use keelson_api::v1::{Backup, Database, DatabaseStatus};
+use keelson_api::{GROUP, crds};
+use keelson_kit::Manager;
 use keelson_kit::client::{Deadlines, with_config};
 use keelson_kit::election::Timing;
+use keelson_kit::queue::Limits;
+use keelson_kit::retry::Backoff;
 use keelson_kit::telemetry::Metrics;
-use keelson_operator::Options;
+use keelson_operator::backup;
+use keelson_operator::database::kind;
+use keelson_operator::metrics::Databases;
 use keelson_operator::root::Root;
 use keelson_operator::run::manager;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::client::Body;
+use keelson_operator::{NAME, Options};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use testbed::{Look, shared_control_plane, until};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tower::BoxError;
 
+use crate::admission;
 use crate::players::Players;
+use crate::way::Way;
 
 pub const DEADLINE: Duration = Duration::from_secs(120);
 const TIMING: Timing = Timing {
@@ -42,6 +48,8 @@ const DEADLINES: Deadlines = Deadlines {
     silence: Duration::from_secs(90),
 };
 
+const AGENT_IMAGE: &str = "keelson:test";
+
 /// The way to the control plane that tests share.
 fn shared() -> PathBuf {
     shared_control_plane(|client| async move { install(&client).await })
@@ -49,22 +57,24 @@ fn shared() -> PathBuf {
 
 async fn install(client: &Client) {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let mut crd = crds::database().unwrap();
-    // Nobody asks for another version here.
-    crd.spec.conversion = None;
-    let name = crd.metadata.name.clone().unwrap();
-    definitions.patch(&name, &PatchParams::apply("test"), &Patch::Apply(&crd)).await.unwrap();
+    for mut crd in crds::crds().unwrap() {
+        // Nobody asks for another version here.
+        crd.spec.conversion = None;
+        let name = crd.metadata.name.clone().unwrap();
+        definitions.patch(&name, &PatchParams::apply("test"), &Patch::Apply(&crd)).await.unwrap();
+    }
     for (name, grows) in [("grows", true), ("stays", false)] {
         let class =
             json!({"metadata": {"name": name}, "provisioner": "nobody", "allowVolumeExpansion": grows});
         let class = serde_json::from_value(class).unwrap();
         Api::<StorageClass>::all(client.clone()).create(&PostParams::default(), &class).await.unwrap();
     }
-    let databases: Api<Database> = Api::all(client.clone());
-    until("Databases are served", DEADLINE, || async {
-        match databases.list(&Default::default()).await {
-            Ok(_) => Look::There(()),
-            Err(error) => Look::NotYet(error.to_string()),
+    admission::install(client).await;
+    let (databases, backups) = (Api::<Database>::all(client.clone()), Api::<Backup>::all(client.clone()));
+    until("Databases and Backups are served", DEADLINE, || async {
+        match (databases.list(&Default::default()).await, backups.list(&Default::default()).await) {
+            (Ok(_), Ok(_)) => Look::There(()),
+            (databases, backups) => Look::NotYet(format!("{:?} {:?}", databases.err(), backups.err())),
         }
     })
     .await
@@ -106,6 +116,19 @@ impl World {
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
         let root = Root::make(Timestamp::now()).unwrap();
         World { client, namespace: namespace.to_owned(), config, root, _players: None }
+    }
+
+    /// Labels the namespace.
+    pub async fn label(&self, name: &str, value: &str) {
+        let label = Patch::Merge(json!({"metadata": {"labels": {name: value}}}));
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        namespaces.patch(&self.namespace, &PatchParams::default(), &label).await.unwrap();
+    }
+
+    /// Makes a priority class, for all namespaces.
+    pub async fn priority_class(&self, name: &str) {
+        let class = serde_json::from_value(json!({"metadata": {"name": name}, "value": 1})).unwrap();
+        Api::<PriorityClass>::all(self.client.clone()).create(&PostParams::default(), &class).await.unwrap();
     }
 
     pub fn api<K>(&self) -> Api<K>
@@ -165,12 +188,36 @@ impl World {
         .unwrap()
     }
 
+    /// All of a kind. A connection that breaks is no answer.
+    pub async fn all<K>(&self) -> Vec<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+            + Clone
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug,
+    {
+        until("a list", DEADLINE, || async {
+            match self.api::<K>().list(&ListParams::default()).await {
+                Ok(list) => Look::There(list.items),
+                Err(error) => Look::NotYet(error.to_string()),
+            }
+        })
+        .await
+        .unwrap()
+    }
+
+    /// The version of all that there is at this moment.
+    pub async fn version(&self) -> String {
+        let all = self.api::<Database>().list(&ListParams::default().limit(1)).await.unwrap();
+        all.metadata.resource_version.unwrap()
+    }
+
     pub async fn is_gone(&self, name: &str) {
         let databases = self.api::<Database>();
         until(&format!("{name} is gone"), DEADLINE, || async {
-            match databases.get_opt(name).await.unwrap() {
-                None => Look::There(()),
-                Some(found) => Look::NotYet(format!("{:?}", found.metadata)),
+            match databases.get_opt(name).await {
+                Ok(None) => Look::There(()),
+                other => Look::NotYet(format!("{:?}", other.map(|found| found.map(|found| found.metadata)))),
             }
         })
         .await
@@ -179,14 +226,36 @@ impl World {
 
     /// Runs an operator here.
     pub async fn operator(&self) -> Operator {
-        self.operator_that_dies(usize::MAX).await
+        self.operator_on(Way::clear()).await
     }
 
-    /// Runs an operator whose world ends with its n-th write: that one is made, but no answer comes.
-    /// It leads at once, whoever led before.
-    pub async fn operator_that_dies(&self, with: usize) -> Operator {
+    /// Runs an operator that goes this way. It leads at once, whoever led before.
+    pub async fn operator_on(&self, way: Way) -> Operator {
         let own = self.namespace_for_an_operator().await;
-        self.operator_as(None, with, own).await
+        self.operator_as(None, way, own).await
+    }
+
+    /// The same, with one that tries again soon after a failure and does not wait long for an answer.
+    pub async fn hasty_operator_on(&self, way: Way) -> Operator {
+        let own = self.namespace_for_an_operator().await;
+        let metrics = Metrics::new("test");
+        let deadlines = Deadlines { request: Duration::from_secs(8), ..DEADLINES };
+        let client = with_config(self.config.clone(), deadlines, &metrics).unwrap();
+        let root = Arc::new(Root::read("test", &self.root).unwrap());
+        let backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_millis(400) };
+        let (debounce, gap) = (Duration::from_millis(20), Duration::from_millis(50));
+        let limits = Limits { backoff, debounce, gap, ..Limits::default() };
+        let kind = kind(root, AGENT_IMAGE, Databases::new(&metrics)).limits(limits);
+        let manager = Manager::new(NAME, GROUP, way.client(client), metrics.clone())
+            .look_after(kind)
+            .look_after(backup::kind().limits(limits));
+        self.run(manager.lives_in(&own).only_in(&self.namespace), metrics, way)
+    }
+
+    fn run(&self, manager: Manager, metrics: Metrics, way: Way) -> Operator {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(manager.timing(TIMING).run(async { drop(stopped.await) }));
+        Operator { metrics, way, stop, running }
     }
 
     /// Where an operator lives.
@@ -199,16 +268,14 @@ impl World {
     }
 
     /// Runs an operator as somebody, in a namespace of its own.
-    pub async fn operator_as(&self, user: Option<&str>, with: usize, own: String) -> Operator {
+    pub async fn operator_as(&self, user: Option<&str>, way: Way, own: String) -> Operator {
         let metrics = Metrics::new("test");
         let mut config = self.config.clone();
         config.auth_info.impersonate = user.map(str::to_owned);
         let client = with_config(config, DEADLINES, &metrics).unwrap();
-        let writes =
-            Arc::new(Writes { left: AtomicUsize::new(with), made: AtomicUsize::new(0), dead: Notify::new() });
-        let client = mortal(client, writes.clone());
+        let client = way.client(client);
         let options = Options {
-            agent_image: "keelson:test".to_owned(),
+            agent_image: AGENT_IMAGE.to_owned(),
             namespace: Some(own),
             only_in: Some(self.namespace.clone()),
             metrics_port: 0,
@@ -216,50 +283,14 @@ impl World {
             webhook_port: None,
         };
         let root = Root::read("test", &self.root).unwrap();
-        let manager = manager(client, metrics.clone(), root, &options).timing(TIMING);
-        let (stop, stopped) = oneshot::channel::<()>();
-        let running = tokio::spawn(manager.run(async { drop(stopped.await) }));
-        Operator { metrics, writes, stop, running }
+        self.run(manager(client, metrics.clone(), root, &options), metrics, way)
     }
-}
-
-/// What an operator has written and may write yet, but for its Lease and events.
-struct Writes {
-    left: AtomicUsize,
-    made: AtomicUsize,
-    dead: Notify,
-}
-
-fn mortal(client: Client, writes: Arc<Writes>) -> Client {
-    let namespace = client.default_namespace().to_owned();
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, writes) = (client.clone(), writes.clone());
-        async move {
-            let path = request.uri().path();
-            let aside = path.contains("-op-") || path.contains("/events");
-            let counts = request.method() != Method::GET && !aside;
-            if writes.left.load(Ordering::SeqCst) == 0 && !aside {
-                std::future::pending::<()>().await;
-            }
-            let last = counts && writes.left.fetch_sub(1, Ordering::SeqCst) == 1;
-            let answer = client.send(request).await.map_err(BoxError::from);
-            if counts {
-                writes.made.fetch_add(1, Ordering::SeqCst);
-            }
-            if last {
-                writes.dead.notify_one();
-                std::future::pending::<()>().await;
-            }
-            answer
-        }
-    });
-    Client::new(service, namespace)
 }
 
 /// An operator that runs.
 pub struct Operator {
     pub metrics: Metrics,
-    writes: Arc<Writes>,
+    pub way: Way,
     stop: oneshot::Sender<()>,
     running: JoinHandle<()>,
 }
@@ -274,15 +305,28 @@ impl Operator {
     /// Whether it dies before something has come about.
     pub async fn dies_before(self, done: impl Future<Output = ()>) -> bool {
         let died = tokio::select! {
-            () = self.writes.dead.notified() => true,
+            () = self.way.death() => true,
             () = done => false,
         };
         self.running.abort();
         died
     }
 
+    /// Waits until it has seen all that it is told of, and has done what it finds to be done.
+    pub async fn acts_on_what_it_sees(&self) {
+        until("watches of all kinds to begin", DEADLINE, || async {
+            match self.way.has_listed() {
+                true => Look::There(()),
+                false => Look::NotYet("not all have".into()),
+            }
+        })
+        .await
+        .unwrap();
+        self.is_quiet_for(Duration::from_millis(700)).await;
+    }
+
     pub fn writes(&self) -> usize {
-        self.writes.made.load(Ordering::SeqCst)
+        self.way.writes()
     }
 
     /// All requests so far, but for those of leadership.
@@ -298,6 +342,11 @@ impl Operator {
 
     /// Waits until nothing has been written for a while.
     pub async fn is_quiet(&self) {
+        self.is_quiet_for(Duration::from_secs(3)).await;
+    }
+
+    /// Waits until nothing has been written for so long.
+    pub async fn is_quiet_for(&self, long: Duration) {
         let mut last = (self.writes(), Instant::now());
         until("some seconds to pass without a write", DEADLINE, || {
             if self.writes() != last.0 {
@@ -306,7 +355,7 @@ impl Operator {
             let (writes, since) = last;
             async move {
                 match since.elapsed() {
-                    quiet if quiet > Duration::from_secs(3) => Look::There(()),
+                    quiet if quiet > long => Look::There(()),
                     quiet => Look::NotYet(format!("the last of {writes} writes was {quiet:?} ago")),
                 }
             }

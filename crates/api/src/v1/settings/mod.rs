@@ -284,7 +284,7 @@ fn failover(read: &mut Reader, failover: &Failover, replicas: u32) -> FailoverSe
     let settings = FailoverSettings {
         ttl: read.or("failover.ttl", &failover.ttl, Span::seconds(5)),
         interval: read.or("failover.interval", &failover.interval, Span::seconds(1)),
-        margin: read.or("failover.margin", &failover.margin, Span::seconds(1)),
+        margin: read.or("failover.margin", &failover.margin, Span::millis(500)),
         standby: read.or("failover.standby", &failover.standby, default_standby(replicas)),
         max_lag: read.or("failover.maxLag", &failover.max_lag, Size::mebibytes(16)),
         max_reader_lag: read.or("failover.maxReaderLag", &failover.max_reader_lag, Size::mebibytes(64)),

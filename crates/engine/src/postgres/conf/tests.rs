@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::settings::{Credentials, Resources, Tls};
+use super::super::settings::{Archive, Credentials, Resources, Tls};
 use super::*;
 
 pub(crate) fn settings() -> Settings {
@@ -20,13 +20,21 @@ pub(crate) fn settings() -> Settings {
             role: "keelson_replication".into(),
             password: Secret::new("only for replicas"),
         },
-        archive_command: None,
+        archive: None,
     }
 }
 
 fn configured(settings: &Settings, major: u32, upstream: Option<&Upstream>, floor: Option<&Floor>) -> Files {
     let (layout, synchronous) = (Layout::default(), Synchronous::default());
-    configure(&Inputs { layout: &layout, major, settings, upstream, synchronous: &synchronous, floor })
+    configure(&Inputs {
+        layout: &layout,
+        major,
+        settings,
+        upstream,
+        synchronous: &synchronous,
+        ending: false,
+        floor,
+    })
 }
 
 fn plain(settings: &Settings) -> Files {
@@ -43,6 +51,31 @@ fn value(conf: &str, name: &str) -> Option<String> {
 fn asking(parameters: &[(&str, &str)]) -> Settings {
     let parameters = parameters.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     Settings { parameters, ..settings() }
+}
+
+#[test]
+fn the_log_that_is_kept_for_replicas_grows_with_the_volume_and_by_no_wish() {
+    let name = "max_slot_wal_keep_size";
+    let mut settings = asking(&[(name, "-1")]);
+    assert_eq!(value(&plain(&settings).conf, name).as_deref(), Some("10240MB"));
+    settings.resources.volume *= 2;
+    assert_eq!(value(&plain(&settings).conf, name).as_deref(), Some("20480MB"));
+}
+
+#[test]
+fn the_log_is_kept_for_whoever_archives_it_only_where_somebody_does() {
+    let before = plain(&asking(&[("archive_timeout", "7")])).conf;
+    assert_eq!(value(&before, "archive_mode").as_deref(), Some("on"));
+    assert_eq!(value(&before, "archive_command").as_deref(), Some("true"));
+    assert_eq!(value(&before, "archive_timeout").as_deref(), Some("7"), "as asked for");
+    let archive = Some(Archive { segment_seconds: 60 });
+    let conf = plain(&Settings { archive, ..asking(&[("archive_timeout", "7")]) }).conf;
+    assert_eq!(value(&conf, "archive_mode").as_deref(), Some("always"));
+    assert_eq!(value(&conf, "archive_command").as_deref(), Some(""));
+    assert_eq!(value(&conf, "archive_timeout").as_deref(), Some("60"), "by spec.backup.maxDataLoss");
+    let never = Some(Archive { segment_seconds: u64::MAX });
+    let conf = plain(&Settings { archive: never, ..settings() }).conf;
+    assert_eq!(value(&conf, "archive_timeout").as_deref(), Some("1073741823"), "the most there is");
 }
 
 #[test]
@@ -72,6 +105,7 @@ fn everything_that_is_kept_is_on_the_list_of_what_the_api_refuses() {
             settings: &settings,
             upstream: None,
             synchronous: &synchronous,
+            ending: false,
             floor: None,
         };
         for (name, ..) in kept(&inputs) {

@@ -137,3 +137,20 @@ fn a_start_clears_away_what_the_last_run_left() {
     prepare(&volume.0, 15, false).unwrap();
     assert!(!data.join("standby.signal").exists());
 }
+
+#[test]
+fn the_newest_timeline_is_the_one_that_there_is_log_of() {
+    let volume = Volume::new("timeline");
+    assert_eq!(newest_timeline(&volume.0), None);
+    let log = volume.0.data().join("pg_wal");
+    fs::create_dir_all(log.join("archive_status")).unwrap();
+    let names = [
+        "000000020000000000000003",
+        "00000003000000000000000A",
+        "00000009.history",
+        "xlogtemp.77",
+        "0000000B",
+    ];
+    names.iter().for_each(|name| fs::write(log.join(name), "").unwrap());
+    assert_eq!(newest_timeline(&volume.0), Some(3), "that another has begun one is only hearsay");
+}

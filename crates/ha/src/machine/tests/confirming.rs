@@ -8,7 +8,16 @@ fn confirm() -> Question {
 
 fn confirmed(ordinal: u32, epoch: Option<u64>, sent: Instant) -> Input {
     let position = at(1, 100);
-    let answer = Answer { holder: holder(ordinal, "a"), confirms: epoch, holds: None, position, able: true };
+    let answer = Answer {
+        holder: holder(ordinal, "a"),
+        confirms: epoch,
+        holds: None,
+        position,
+        able: true,
+        full: false,
+        led: Some(0),
+        empty: false,
+    };
     Input::Answered { sent, answer }
 }
 
@@ -48,6 +57,7 @@ fn a_leader_that_enough_confirm_goes_on_for_as_long_as_they_do() {
             me.step(Input::Tick, start + second * SECOND);
             me.step(Input::Failed, start + second * SECOND);
             assert!(me.leads(start + (second + 3) * SECOND), "the other can elect nobody alone");
+            assert_eq!(me.is_failsafe(now), second >= 4, "from when the Lease alone would not do");
         }
         assert_eq!(me.target(start + 63 * SECOND), Target::Close, "the last was asked four seconds before");
     }

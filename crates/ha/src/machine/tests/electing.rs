@@ -68,7 +68,16 @@ fn holding(ordinal: u32, start: Instant, settings: Settings, members: &[u32], of
 
 fn vote(ordinal: u32, version: &str, offset: u64, able: bool) -> Input {
     let (holder, holds) = (holder(ordinal, "a"), Some(version.to_owned()));
-    let answer = Answer { holder, confirms: None, holds, position: at(1, offset), able };
+    let answer = Answer {
+        holder,
+        confirms: None,
+        holds,
+        position: at(1, offset),
+        able,
+        full: false,
+        led: Some(0),
+        empty: false,
+    };
     Input::Answered { sent: Instant::now(), answer }
 }
 
@@ -180,6 +189,18 @@ fn one_that_has_more_is_waited_for_even_if_it_can_not_lead() {
 }
 
 #[test]
+fn where_commits_wait_for_nobody_one_that_has_more_and_can_not_lead_is_waited_for_only_a_moment() {
+    let start = Instant::now();
+    for (able, offset, may) in [(false, 95, true), (true, 95, false), (false, 50, false)] {
+        let mut me = holding(1, start, asynchronous(), &[1, 2], offset);
+        assert_eq!(takes(&me.step(vote(2, "10", 100, able), start + SILENT)), None);
+        me.step(Input::Failed, start + SILENT + SECOND / 2);
+        let taken = me.step(Input::Tick, start + SILENT + 2 * SECOND);
+        assert_eq!(takes(&taken).is_some(), may, "{able} {offset}");
+    }
+}
+
+#[test]
 fn a_vote_for_another_version_does_not_count() {
     let start = Instant::now();
     let mut me = holding(1, start, settings(), &[1, 2], 100);
@@ -196,7 +217,7 @@ fn the_only_one_of_a_quorum_elects_itself_once_it_receives_nothing() {
     let taken = me.step(Input::Instance(replica(100, Receiving::Cut)), start + SILENT);
     assert_eq!(takes(&taken), Some("10"));
     me.step(Input::Written { version: "11".into(), sent: start + SILENT }, start + SILENT);
-    let lead = Target::Primary { epoch: 3, commits: Quorum::fence() };
+    let lead = Target::Primary { epoch: 3, history: 2, commits: Quorum::fence() };
     assert_eq!(me.target(start + SILENT), lead);
 }
 
@@ -269,7 +290,7 @@ fn who_is_elected_leads_with_commits_that_wait_for_the_others() {
     let mut me = holding(1, start, settings(), &[1, 2], 100);
     me.step(vote(2, "10", 100, true), now);
     me.step(Input::Written { version: "11".into(), sent: now }, now);
-    assert_eq!(me.target(now), Target::Primary { epoch: 3, commits: quorum(&[2]) });
+    assert_eq!(me.target(now), Target::Primary { epoch: 3, history: 2, commits: quorum(&[2]) });
     assert!(me.leads(now + 60 * SECOND), "the other can't be elected without it");
     assert_eq!(me.leader(), Some((name(1).as_str(), 3)));
 }
@@ -352,4 +373,116 @@ fn that_nothing_comes_in_is_to_be_seen_anew_each_time() {
     assert_eq!(me.answer().holds, None, "it may have followed in between");
     me.step(Input::Instance(replica(120, Receiving::Cut)), start + SILENT);
     assert_eq!((me.answer().holds.as_deref(), me.answer().position), (Some("12"), at(1, 120)));
+}
+
+/// Found by the simulator: the leader had let go of the Lease and not come back, and the one that was to take over
+/// had been started again meanwhile.
+#[test]
+fn one_that_is_started_while_nobody_leads_comes_up_to_be_elected() {
+    let start = Instant::now();
+    for successor in [Successor::Named(name(1)), Successor::Any] {
+        let released = Lease { successor: Some(successor), ..lease("9", None, 2, quorum(&[1])) };
+        let mut me = machine(1, settings());
+        me.step(Input::Instance(filled(Running::Stopped)), start);
+        me.step(Input::Read(Some(released)), start);
+        assert_eq!(me.target(start), Target::Hold);
+        let up = || Input::Instance(replica(100, Receiving::Cut));
+        let taken = [me.step(up(), start), me.step(up(), start)];
+        assert!(taken.iter().any(|request| takes(request) == Some("9")), "{taken:?}");
+    }
+}
+
+/// Why a machine leads, once its write of the Lease was accepted.
+fn reign(mut me: Machine, now: Instant) -> Reign {
+    me.step(Input::Written { version: "11".into(), sent: now }, now);
+    me.reign().unwrap()
+}
+
+#[test]
+fn one_that_is_elected_knows_why_and_what_it_lacks() {
+    let start = Instant::now();
+    let later = start + SILENT;
+    let mut silent = holding(1, start, settings(), &[1, 2], 90);
+    assert_eq!(takes(&silent.step(vote(2, "10", 90, true), later)), Some("10"));
+    assert_eq!(reign(silent, later), Reign { epoch: 3, cause: Cause::Silent, lacks: Some(10) });
+
+    let evidence: [(Input, Cause); 2] = [(left(2), Cause::Left), (Input::Refused(name(0)), Cause::Died)];
+    for (news, cause) in evidence {
+        let mut me = follower(1, start, settings(), &[1, 2]);
+        me.step(Input::Instance(replica(100, Receiving::Waiting)), start);
+        me.step(news, start);
+        me.step(Input::Instance(replica(100, Receiving::Cut)), start);
+        assert_eq!(takes(&me.step(vote(2, "10", 100, true), start)), Some("10"));
+        assert_eq!(reign(me, start), Reign { epoch: 3, cause, lacks: Some(0) });
+    }
+
+    for (successor, cause) in
+        [(Successor::Any, Cause::GaveUp), (Successor::Named(name(1)), Cause::HandedOver)]
+    {
+        let mut me = follower(1, start, settings(), &[1, 2]);
+        let given = Lease { successor: Some(successor), ..lease("11", None, 2, quorum(&[1, 2])) };
+        let mut taken = me.step(Input::Seen(given), start);
+        if takes(&taken).is_none() {
+            me.step(Input::Instance(replica(100, Receiving::Cut)), start);
+            taken = me.step(vote(2, "11", 100, true), start);
+        }
+        assert_eq!(takes(&taken), Some("11"));
+        assert_eq!(reign(me, start).cause, cause);
+    }
+}
+
+#[test]
+fn a_history_that_another_may_have_begun_unseen_keeps_its_number() {
+    let start = Instant::now();
+    // The one before was to begin the second, and nobody has heard of it; or this instance has come further.
+    for (promised, own, next) in [(2, 1, 3), (1, 1, 2), (1, 4, 5), (0, 1, 2)] {
+        let mut me = follower(1, start, settings(), &[1, 2]);
+        let given = Lease {
+            successor: Some(Successor::Any),
+            history: promised,
+            end: None,
+            ..lease("11", None, 2, quorum(&[1, 2]))
+        };
+        me.step(Input::Seen(given), start);
+        me.step(Input::Instance(Instance { position: at(own, 100), ..replica(100, Receiving::Cut) }), start);
+        let holds = Some("11".to_owned());
+        let answer = Answer {
+            holder: holder(2, "a"),
+            confirms: None,
+            holds,
+            position: at(own, 9),
+            able: true,
+            full: false,
+            led: Some(0),
+            empty: false,
+        };
+        let taken = me.step(Input::Answered { sent: start, answer }, start);
+        let Some(Request::Write { draft, .. }) = taken else { panic!("{taken:?}") };
+        assert_eq!(draft.history, next, "for all who come after");
+        me.step(Input::Written { version: "12".into(), sent: start }, start);
+        assert!(matches!(me.target(start), Target::Primary { history, .. } if history == next));
+    }
+}
+
+/// Somebody writes on the Lease all the time: a tool that labels it, say. Its holder is no more alive for it.
+#[test]
+fn a_note_that_somebody_puts_on_the_lease_is_no_renewal_and_the_election_goes_on() {
+    let start = Instant::now();
+    let noted = |version: &str| Lease {
+        renewal: "10".into(),
+        ..lease(version, Some(holder(0, "a")), 2, quorum(&[1, 2]))
+    };
+    let mut me = follower(1, start, settings(), &[1, 2]);
+    for second in 1..5u32 {
+        me.step(Input::Seen(noted(&(10 + second).to_string())), start + second * SECOND);
+        assert!(me.hold.is_none(), "its term is not over");
+    }
+    let now = start + SILENT;
+    me.step(Input::Seen(noted("15")), now);
+    assert_eq!(me.target(now), Target::Hold);
+    me.step(Input::Seen(noted("16")), now);
+    assert_eq!(me.target(now), Target::Hold, "in the new version");
+    me.step(Input::Instance(replica(100, Receiving::Cut)), now);
+    assert_eq!(takes(&me.step(vote(2, "15", 100, true), now)), None, "which is another");
+    assert_eq!(takes(&me.step(vote(2, "16", 100, true), now)), Some("16"));
 }

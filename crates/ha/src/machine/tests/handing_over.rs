@@ -22,7 +22,7 @@ fn ended(clean: bool) -> Input {
 
 fn released(request: Option<Request>) -> Draft {
     match request {
-        Some(Request::Write { draft, .. }) if draft.holder.is_none() => draft,
+        Some(Request::Write { draft, .. }) if draft.holder.is_none() => *draft,
         other => panic!("{other:?}"),
     }
 }
@@ -65,7 +65,25 @@ fn one_that_did_not_end_in_good_order_leaves_it_to_an_election() {
     let start = Instant::now();
     let mut me = asked(start, Successor::Named(name(1)), vec![standby(1, 100), standby(2, 100)]);
     let draft = released(me.step(ended(false), start + SECOND));
-    assert_eq!((draft.successor, draft.end), (Some(Successor::Any), None));
+    assert_eq!((draft.successor, draft.end), (Some(Successor::Any), at(1, 100)), "it had at least as much");
+}
+
+/// Found by the simulator: how much may be missing was forgotten with how far the leader was.
+#[test]
+fn what_one_that_is_elected_may_lack_is_measured_from_what_was_last_known() {
+    let start = Instant::now();
+    let mut me = leader(start, asynchronous(), &[1]);
+    let recovering = Instance { position: None, ..primary(2, 0, &[], me.demanded(&Quorum::default())) };
+    me.step(Input::Instance(recovering), start);
+    let renewed = me.step(Input::Tick, start + SECOND);
+    let Some(Request::Write { draft, .. }) = renewed else { panic!("{renewed:?}") };
+    assert_eq!(draft.end, at(1, 100));
+
+    let mut back = machine(0, asynchronous());
+    back.step(Input::Instance(having_led(2, Running::Stopped)), start);
+    let taken = back.step(Input::Read(Some(lease("10", Some(holder(0, "a")), 2, quorum(&[1])))), start);
+    let Some(Request::Write { draft, .. }) = taken else { panic!("{taken:?}") };
+    assert_eq!(draft.end, at(1, 100), "one that was started again takes it back before it knows");
 }
 
 #[test]
@@ -156,7 +174,10 @@ fn a_leader_that_has_ended_says_so_to_those_who_could_be_elected() {
     assert_eq!(me.question(start + SECOND), None, "it still runs");
     me.step(ended(true), start + SECOND);
     let left = Question::Left { leader: holder(0, "a"), epoch: 2 };
-    assert_eq!(me.question(start + SECOND), Some((left, quorum(&[1, 2]).names)));
+    assert_eq!(me.question(start + SECOND), None, "the Lease tells it");
+    let late = start + SECOND * 3 / 2;
+    assert_eq!(me.wake(start + SECOND), late);
+    assert_eq!(me.question(late), Some((left, quorum(&[1, 2]).names)), "if it is heard");
 }
 
 #[test]
@@ -168,4 +189,95 @@ fn who_is_told_of_renewals_does_not_ask() {
         assert_eq!(me.step(Input::Seen(seen), start + second * SECOND), None);
         assert_eq!(me.step(Input::Tick, start + second * SECOND + SECOND / 2), None);
     }
+}
+
+/// What one says that confirms the first, in epoch 2.
+fn confirms(ordinal: u32, full: bool, sent: Instant) -> Input {
+    let (holder, position) = (holder(ordinal, "a"), at(1, 100));
+    Input::Answered {
+        sent,
+        answer: Answer {
+            holder,
+            confirms: Some(2),
+            holds: None,
+            position,
+            able: true,
+            full,
+            led: Some(0),
+            empty: false,
+        },
+    }
+}
+
+#[test]
+fn one_whose_volume_is_full_hands_over_to_one_that_has_room() {
+    let start = Instant::now();
+    let full = || Instance { full: true, ..primary(2, 100, &[1, 2], quorum(&[1, 2])) };
+    let mut me = leader(start, settings(), &[1, 2]);
+    assert_eq!(me.question(start), None);
+    me.step(Input::Instance(full()), start);
+    assert!(matches!(me.question(start), Some((Question::Confirm { .. }, _))), "who has room?");
+    me.step(confirms(1, true, start), start);
+    assert!(me.leads(start), "nobody is better off");
+    me.step(confirms(2, false, start), start);
+    assert_eq!(me.target(start), Target::Finish);
+    let draft = released(me.step(ended(true), start));
+    assert_eq!(draft.successor, Some(Successor::Named(name(2))));
+
+    let mut me = leader(start, settings(), &[1, 2]);
+    me.step(confirms(2, false, start), start);
+    assert!(me.leads(start), "it has room itself");
+}
+
+/// Found by the simulator: the end of the log of who gave it up had not come, nor did that one come back.
+#[test]
+fn one_that_lacks_the_end_of_what_it_is_given_can_be_elected() {
+    let start = Instant::now();
+    let given = Lease { successor: Some(Successor::Named(name(1))), ..lease("12", None, 2, quorum(&[1])) };
+    let mut me = follower(1, start, settings(), &[1]);
+    let behind = || Input::Instance(replica(90, Receiving::Cut));
+    assert_eq!(takes(&me.step(behind(), start)), None);
+    assert_eq!(takes(&me.step(Input::Seen(given), start)), None);
+    assert_eq!(takes(&me.step(behind(), start + SECOND / 2)), None, "the rest may still come");
+    let later = start + SECOND * 3 / 2;
+    let taken = [me.step(behind(), later), me.step(behind(), later)];
+    assert!(taken.iter().any(|request| takes(request) == Some("12")), "{taken:?}");
+}
+
+/// It leads again what it led, and its database has not been started yet.
+fn back_again(start: Instant) -> Machine {
+    let mut me = machine(0, asynchronous());
+    me.step(Input::Instance(having_led(1, Running::Stopped)), start);
+    let taken = me.step(Input::Read(Some(lease("9", Some(holder(0, "a")), 1, quorum(&[1, 2])))), start);
+    assert!(matches!(&taken, Some(Request::Write { draft, .. }) if draft.end == at(1, 100)), "{taken:?}");
+    me.step(Input::Written { version: "10".into(), sent: start }, start);
+    me
+}
+
+#[test]
+fn one_that_leads_again_and_does_not_know_yet_how_far_it_is_promises_what_was_promised() {
+    let start = Instant::now();
+    let mut me = back_again(start);
+    let renewal = me.step(Input::Tick, start + SECOND);
+    assert!(matches!(&renewal, Some(Request::Write { draft, .. }) if draft.end == at(1, 100)), "{renewal:?}");
+}
+
+/// What it has may be more than others may lack, and that it is its own to go on with follows from the Lease alone.
+#[test]
+fn one_that_leads_again_and_ends_before_it_took_writes_keeps_its_term_and_tells_the_others() {
+    let start = Instant::now();
+    let mut me = back_again(start);
+    assert_eq!(me.step(Input::Stop, start), None, "the Lease keeps its name");
+    let left = Question::Left { leader: holder(0, "a"), epoch: 2 };
+    assert_eq!(me.question(start), Some((left, [name(1), name(2)].into())));
+    assert!(!me.may_end(start + 3 * SECOND));
+    assert_eq!(me.step(Input::Tick, start + 4 * SECOND), None);
+    assert!(me.may_end(start + 4 * SECOND));
+
+    let mut next = Machine::new(Identity { holder: holder(0, "b"), ordinal: 0 }, asynchronous());
+    next.step(Input::Instance(having_led(1, Running::Stopped)), start);
+    next.step(Input::Read(Some(lease("10", Some(holder(0, "a")), 2, quorum(&[1, 2])))), start);
+    next.step(Input::Tick, start + 4 * SECOND);
+    next.step(Input::Failed, start + 4 * SECOND);
+    assert_eq!(takes(&next.step(Input::Tick, start + 5 * SECOND)), Some("10"), "it goes on");
 }

@@ -339,3 +339,16 @@ fn while_nobody_else_can_be_elected_commits_wait_for_whoever_is_there() {
     me.step(Input::Written { version: "12".into(), sent: start + 3 * SECOND }, start + 3 * SECOND);
     assert_eq!(commits(&me, start + 3 * SECOND), quorum(&[2]));
 }
+
+/// Found by the simulator: the agent would have asked again and again, without a pause, until its database had ended.
+#[test]
+fn one_that_gives_up_and_whose_term_is_over_waits_for_its_database_to_end() {
+    let start = Instant::now();
+    let mut me = leader(start, settings(), &[1, 2]);
+    let ill = Instance { damaged: true, written: Some(start), ..primary(2, 100, &[1, 2], quorum(&[1, 2])) };
+    me.step(Input::Instance(ill), start);
+    assert_eq!(me.target(start), Target::Close);
+    let late = start + 10 * SECOND;
+    assert_eq!(me.step(Input::Tick, late), None);
+    assert!(me.wake(late) > late);
+}

@@ -9,7 +9,7 @@
 //!
 //! Left out: damaged disks, a Lease that somebody removes, two incarnations of one instance at the same time
 //! on one volume, clocks that run at different speeds, volumes that are lost before the database is known in
-//! the Lease, and how much is lost where commits wait for nobody. Histories never share a number here.
+//! the Lease, and how much is lost where commits wait for nobody.
 
 mod api;
 mod program;
@@ -26,7 +26,17 @@ const TICK: Duration = Duration::from_millis(100);
 fn quick(nodes: usize, synchronous: bool, required: bool) -> Settings {
     let (ttl, look, margin) = (20 * TICK, 4 * TICK, 4 * TICK);
     let instances = nodes.try_into().unwrap();
-    Settings { ttl, look, margin, instances, system: None, synchronous, required, max_lag: 1000 }
+    Settings {
+        ttl,
+        look,
+        margin,
+        instances,
+        system: None,
+        existing: false,
+        synchronous,
+        required,
+        max_lag: 1000,
+    }
 }
 
 /// Numbers that look like chance, and are the same in each run.
@@ -145,7 +155,6 @@ struct World {
     /// What standbys have told of how far they are, on its way.
     received: Vec<program::Received>,
     writes: u64,
-    histories: u64,
     /// Where each write that was acknowledged is in the log.
     acknowledged: Vec<(usize, u64)>,
     /// The last epoch in which somebody took writes, and what they began with.
@@ -188,7 +197,6 @@ impl World {
             letters: Vec::new(),
             received: Vec::new(),
             writes: 0,
-            histories: 0,
             acknowledged: Vec::new(),
             epoch: 0,
             beginning: Vec::new(),

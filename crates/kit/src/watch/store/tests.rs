@@ -119,6 +119,17 @@ fn the_end_of_one_is_not_the_end_of_another_with_its_name() {
 }
 
 #[test]
+fn what_is_told_late_of_one_that_is_gone_does_not_hide_the_one_that_was_made_since() {
+    let store = Store::default();
+    store.seen(key("a"), held("1", 1, "f:x"));
+    store.wrote(key("a"), held("2", 5, "f:x"));
+    assert_eq!(store.seen(key("a"), held("1", 3, "f:x")), News::None);
+    assert_eq!(store.gone(&key("a"), Uid::new("1")), None);
+    assert_eq!(store.get(&key("a")).unwrap().uid, Uid::new("2"));
+    assert_eq!(store.seen(key("a"), held("2", 5, "f:x")), News::None, "it was known all the time");
+}
+
+#[test]
 fn members_are_found_by_label_told_of_only_when_what_is_kept_changes_and_may_move() {
     let pod = |version: u64, of: &str, phase: &str, noise: u64| {
         let mut object: DynamicObject = serde_json::from_value(json!({

@@ -20,6 +20,7 @@ use super::{Wanted, texts};
 use crate::annotations;
 
 mod containers;
+mod mounts;
 
 /// The user and group that the official images run the database as.
 const USER: i64 = 999;
@@ -33,9 +34,14 @@ const DATA: &str = "data";
 pub fn asked(wanted: &Wanted) -> String {
     let Wanted { image, pull_secrets, scheduling, settings, .. } = wanted;
     let (cpu, memory) = (settings.cpu.to_string(), settings.memory.to_string());
-    let asked = json!({
+    let mut asked = json!({
         "image": image, "pullSecrets": pull_secrets, "scheduling": scheduling, "cpu": cpu, "memory": memory
     });
+    // Databases from before there were any are not to be told apart from those without.
+    let mounts = mounts::of(wanted);
+    if !mounts.is_empty() {
+        asked["mounts"] = mounts.iter().map(|mount| (mount.name, mount.source.name())).collect();
+    }
     fingerprint(&asked.to_string())
 }
 
@@ -181,7 +187,7 @@ fn volumes(wanted: &Wanted) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
-    vec![
+    let own = vec![
         empty("bin", None),
         empty("run", None),
         empty("tmp", None),
@@ -198,5 +204,6 @@ fn volumes(wanted: &Wanted) -> Vec<Volume> {
         secret("replication", names.replication()),
         secret("app", names.app()),
         secret("tls", names.tls()),
-    ]
+    ];
+    own.into_iter().chain(mounts::of(wanted).iter().map(mounts::Mount::volume)).collect()
 }

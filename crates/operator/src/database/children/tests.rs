@@ -1,6 +1,6 @@
 //! The children of one database, as they are checked in beside this file, and what differs from them.
 
-use keelson_api::instance::{AppAccess, DurabilityRule, FailoverTimes};
+use keelson_api::instance::{AppAccess, BackupRule, DurabilityRule, FailoverTimes, Store, Use, paths};
 use keelson_api::v1::{DatabaseSpec, Durability, StandbyPolicy};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -38,9 +38,19 @@ fn wanted_of(spec: Value) -> Wanted {
             },
             parameters: BTreeMap::new(),
             app: AppAccess { database: "app".to_owned(), role: "app".to_owned() },
+            adopted: false,
             system: None,
             secrets: "5f".to_owned(),
             certificate: None,
+            backup: settings.backup.as_ref().and_then(|backup| backup.to.as_ref()).map(|to| BackupRule {
+                to: Store::of(to, "shop", "orders", Use::BackUp),
+                max_data_loss_seconds: 60,
+                bandwidth: None,
+                incrementals: 6,
+                retention: None,
+                order: None,
+            }),
+            restore: None,
         },
         settings,
     }
@@ -92,6 +102,53 @@ fn where_instances_may_run_is_as_asked() {
     let apart = &pod["affinity"]["podAntiAffinity"];
     assert_eq!(apart["requiredDuringSchedulingIgnoredDuringExecution"][0]["topologyKey"], "rack");
     assert!(apart.get("preferredDuringSchedulingIgnoredDuringExecution").is_none());
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn what_a_repository_needs_is_mounted_and_a_missing_secret_keeps_nobody_from_starting() {
+    let set = set_of(json!({"backup": {"to": {
+        "s3": {"bucket": "backups", "credentialsSecret": "keys"}, "encryptionSecret": "seal"
+    }}}));
+    let pod = &set["spec"]["template"]["spec"];
+    let volume = |name: &str| {
+        let all = pod["volumes"].as_array().unwrap();
+        all.iter().find(|one| one["name"] == name).cloned().unwrap_or_else(|| panic!("{all:?}"))
+    };
+    assert_eq!(volume("backup-credentials")["secret"]["secretName"], "keys");
+    assert_eq!(volume("backup-credentials")["secret"]["optional"], true);
+    assert_eq!(volume("backup-key")["secret"]["secretName"], "seal");
+    let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+    let mount = mounts.iter().find(|one| one["name"] == "backup-credentials").unwrap();
+    assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&json!(paths::BACKUP_CREDENTIALS), &json!(true)));
+
+    let set = set_of(json!({"backup": {"to": {"folder": {"claim": "disk"}}}}));
+    let pod = &set["spec"]["template"]["spec"];
+    let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+    let mount = mounts.iter().find(|one| one["name"] == "backup-folder").unwrap();
+    assert_eq!(mount["mountPath"], paths::BACKUP_FOLDER);
+    assert_eq!(mount.get("readOnly"), None);
+}
+
+#[test]
+fn a_repository_that_needs_nothing_mounted_takes_no_new_pod() {
+    let plain = stateful_set::asked(&wanted_of(json!({})));
+    let own_identity = wanted_of(json!({"backup": {"to": {"s3": {"bucket": "backups"}}}}));
+    assert_eq!(stateful_set::asked(&own_identity), plain);
+    let set = |wanted: &Wanted| serde_json::to_value(stateful_set::stateful_set(wanted)).unwrap();
+    assert_eq!(set(&own_identity), set(&wanted_of(json!({}))));
+    let keys = json!({"s3": {"bucket": "backups", "credentialsSecret": "keys"}});
+    let with_keys = wanted_of(json!({"backup": {"to": keys}}));
+    assert_ne!(stateful_set::asked(&with_keys), plain);
+    let pod = &set(&with_keys)["spec"]["template"]["spec"];
+    assert!(names(&pod["volumes"]).contains(&"backup-credentials"));
+    // Another bucket is told to agents, and mounts nothing else.
+    let other = json!({"s3": {"bucket": "others", "credentialsSecret": "keys"}});
+    let elsewhere = wanted_of(json!({"backup": {"to": other}}));
+    assert_eq!(stateful_set::asked(&elsewhere), stateful_set::asked(&with_keys));
 }
 
 #[test]

@@ -1,13 +1,18 @@
 //! Every branch of the plan, from facts made by hand.
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use keelson_api::instance::Report;
-use keelson_api::v1::Role;
+use keelson_api::v1::{Leadership, Role};
+use keelson_api::value::Written;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::database::children::stateful_set::asked;
 use crate::database::facts::{Claim, Hindrance, Lately, Set, doubt};
+
+mod backups;
+mod restores;
 
 fn now() -> Timestamp {
     "2026-11-16T12:00:00Z".parse().unwrap()
@@ -32,6 +37,8 @@ fn fresh(spec: Value) -> Observed {
         set: None,
         instances: Vec::new(),
         claims: Vec::new(),
+        backups: Vec::new(),
+        source: None,
         lately: Lately::default(),
         agent_image: "keelson:0.1.0".to_owned(),
     }
@@ -42,7 +49,9 @@ fn claim(ordinal: u32) -> Claim {
         name: format!("data-orders-{ordinal}"),
         ordinal,
         uid: format!("c{ordinal}"),
+        resource_version: "6".to_owned(),
         database_uid: Some("1".to_owned()),
+        adopted: false,
         made: ago(3600),
         requested: Some(Size::gibibytes(10)),
         bound: true,
@@ -215,13 +224,8 @@ fn a_spec_that_means_nothing_is_said_and_nothing_is_done() {
 
 #[test]
 fn what_is_not_supported_yet_is_said_and_not_done_differently() {
-    for (spec, reason) in [
-        (json!({"engine": "mysql", "version": "9.7"}), "EngineNotSupported"),
-        (json!({"restore": {"from": {"backup": "b"}}}), "RestoreNotSupported"),
-    ] {
-        let made = plan(&fresh(spec), now());
-        assert_eq!((made.wanted.is_none(), condition(&made, "Degraded").1), (true, reason));
-    }
+    let made = plan(&fresh(json!({"engine": "mysql", "version": "9.7"})), now());
+    assert_eq!((made.wanted.is_none(), condition(&made, "Degraded").1), (true, "EngineNotSupported"));
     let mut seen = running(json!({"version": "17"}));
     respec(&mut seen, json!({"version": "18"}));
     let made = plan(&seen, now());
@@ -272,8 +276,41 @@ fn volumes_of_an_older_one_of_its_name_are_not_taken_unasked() {
     assert_eq!(condition(&made, "Degraded").0, Some(false), "nothing is wrong");
     seen.adopt = true;
     let made = plan(&seen, now());
-    assert_eq!(made.steps, [Step::Adopt { claim: "data-orders-0".to_owned() }]);
+    assert_eq!(made.steps, [Step::Adopt { claim: "data-orders-0".to_owned(), from: "0".to_owned() }]);
     assert!(made.wanted.is_some() && made.apply_set);
+}
+
+/// One of them may be gone, and be that of the first instance, which would make a new database on an empty volume.
+#[test]
+fn where_volumes_were_adopted_no_database_is_made_anew() {
+    let mut seen = fresh(json!({"replicas": 2}));
+    let adopted = |seen: &Observed| plan(seen, now()).wanted.unwrap().instance.adopted;
+    assert!(!adopted(&seen));
+    seen.adopt = true;
+    assert!(!adopted(&seen), "there were none");
+    seen.claims = vec![Claim { database_uid: Some("0".to_owned()), ..claim(1) }];
+    assert!(adopted(&seen), "before they are");
+    seen.claims = vec![Claim { adopted: true, ..claim(1) }];
+    seen.adopt = false;
+    assert!(adopted(&seen), "and ever after");
+}
+
+#[test]
+fn volumes_of_an_older_one_are_taken_only_with_an_instance_for_each() {
+    let mut seen = fresh(json!({"replicas": 2}));
+    let old = |ordinal| Claim { database_uid: Some("0".to_owned()), ..claim(ordinal) };
+    seen.claims = vec![old(0), old(2)];
+    seen.adopt = true;
+    let made = plan(&seen, now());
+    let (holds, reason, message) = condition(&made, "Ready");
+    assert_eq!((holds, reason), (Some(false), "MoreVolumesFound"));
+    assert!(message.contains("spec.replicas to 3") && message.contains("data-orders-2"), "{message}");
+    assert!(
+        made.wanted.is_none() && made.steps.is_empty(),
+        "the newest data may be on the one that is left out"
+    );
+    seen.spec.replicas = Some(3);
+    assert_eq!(plan(&seen, now()).steps.len(), 2);
 }
 
 #[test]
@@ -366,6 +403,58 @@ fn fewer_instances_wait_until_none_of_those_that_go_leads() {
     assert_eq!(plan(&seen, now()).wanted.unwrap().pods, 1, "there has never been any data");
 }
 
+/// One that is told to be alone leads with what it has, which may be less than what others have.
+#[test]
+fn agents_are_told_of_fewer_instances_once_somebody_leads() {
+    let told = |seen: &Observed| {
+        let wanted = plan(seen, now()).wanted.unwrap();
+        (wanted.pods, wanted.instance.replicas)
+    };
+    let mut seen = running(json!({"replicas": 3}));
+    respec(&mut seen, json!({"replicas": 1}));
+    seen.instances[2].report.as_mut().unwrap().role = Role::Synchronous;
+    assert_eq!(told(&seen), (3, 1), "the leader lets one go that it has waited for");
+    for instance in &mut seen.instances {
+        instance.report.as_mut().unwrap().leader = String::new();
+    }
+    assert_eq!(told(&seen), (3, 3));
+
+    seen.instances.clear();
+    (seen.status.version, seen.config) = (None, None);
+    seen.claims.iter_mut().for_each(|claim| claim.adopted = true);
+    assert_eq!(told(&seen), (3, 3), "nobody has said yet what is on the volumes that were taken");
+}
+
+/// The StatefulSet that is made then takes over the pods that it finds, and removes those that are too many.
+#[test]
+fn fewer_instances_wait_also_while_the_stateful_set_is_being_made_again() {
+    let mut seen = running(json!({"replicas": 3}));
+    seen.set = None;
+    respec(&mut seen, json!({"replicas": 1}));
+    seen.instances[2].report.as_mut().unwrap().role = Role::Synchronous;
+    let made = plan(&seen, now());
+    assert_eq!((made.apply_set, made.wanted.unwrap().pods), (true, 3), "commits wait for one that is to go");
+    lead(&mut seen, 2);
+    let made = plan(&seen, now());
+    assert_eq!(made.wanted.unwrap().pods, 3);
+    assert_eq!(made.steps, [Step::HandOver { from: "orders-2".to_owned(), to: "orders-0".to_owned() }]);
+    seen.instances.iter_mut().for_each(|instance| instance.deleting = true);
+    assert_eq!(plan(&seen, now()).wanted.unwrap().pods, 1, "they go anyway");
+}
+
+/// The operator ended after it had made the instances, and before it had taken the volumes.
+#[test]
+fn volumes_that_instances_run_on_are_taken_also_where_fewer_are_asked_for_meanwhile() {
+    let mut seen = running(json!({"replicas": 3}));
+    seen.claims.iter_mut().for_each(|claim| claim.database_uid = Some("0".to_owned()));
+    seen.adopt = true;
+    respec(&mut seen, json!({"replicas": 2}));
+    let adopt = |ordinal| Step::Adopt { claim: format!("data-orders-{ordinal}"), from: "0".to_owned() };
+    assert_eq!(plan(&seen, now()).steps, [adopt(0), adopt(1), adopt(2)]);
+    seen.adopt = false;
+    assert_eq!(plan(&seen, now()).steps, [], "only if a person lets it");
+}
+
 #[test]
 fn volumes_of_removed_instances_stay_and_are_said_or_go_as_the_policy_has_it() {
     let mut seen = running(json!({"replicas": 2}));
@@ -378,10 +467,15 @@ fn volumes_of_removed_instances_stay_and_are_said_or_go_as_the_policy_has_it() {
 
     respec(&mut seen, json!({"replicas": 1, "deletionPolicy": "Delete"}));
     let made = plan(&seen, now());
-    assert_eq!(made.steps, [Step::RemoveClaim { claim: "data-orders-1".to_owned(), uid: "c1".to_owned() }]);
+    let removed = Step::RemoveClaim {
+        claim: "data-orders-1".to_owned(),
+        uid: "c1".to_owned(),
+        resource_version: "6".to_owned(),
+    };
+    assert_eq!(made.steps, [removed]);
     seen.claims[1].database_uid = Some("0".to_owned());
     seen.adopt = true;
-    assert!(plan(&seen, now()).steps.iter().all(|step| matches!(step, Step::Adopt { .. })));
+    assert!(plan(&seen, now()).steps.is_empty(), "it is another's");
 }
 
 #[test]
@@ -580,10 +674,36 @@ fn parameters_that_need_it_restart_replicas_one_by_one_and_the_leader_last() {
         [Step::Restart { pod: "orders-0".to_owned(), token: token.clone() }]
     );
 
-    seen.instances[0].restart = Some(token.clone());
-    seen.instances[0].report.as_mut().unwrap().restarted = Some(token);
+    let restart = |seen: &mut Observed, token: &str| {
+        seen.instances[0].restart = Some(token.to_owned());
+        seen.instances[0].report.as_mut().unwrap().restarted = Some(token.to_owned());
+    };
+    restart(&mut seen, &token);
+    let again = format!("{token}.2");
+    let pod = "orders-0".to_owned();
+    assert_eq!(
+        applied(&mut seen).steps,
+        [Step::Restart { pod, token: again.clone() }],
+        "settings may come back"
+    );
+    restart(&mut seen, &again);
+    assert_eq!(applied(&mut seen).steps.len(), 1);
+    restart(&mut seen, &format!("{token}.3"));
     let made = applied(&mut seen);
     assert_eq!((made.steps.len(), condition(&made, "Degraded").1), (0, "RestartDidNotHelp"));
+}
+
+#[test]
+fn one_that_was_told_to_restart_under_earlier_settings_is_waited_for() {
+    let mut seen = running(json!({"replicas": 3}));
+    seen.instances[2].restart = Some("of earlier settings".to_owned());
+    respec(&mut seen, json!({"replicas": 3, "parameters": {"max_connections": "200"}}));
+    applied(&mut seen);
+    pending(&mut seen);
+    seen.instances[2].report.as_mut().unwrap().pending_restart = false;
+    assert_eq!(applied(&mut seen).steps, [], "two would restart at once");
+    seen.instances[2].report.as_mut().unwrap().restarted = Some("of earlier settings".to_owned());
+    assert!(matches!(&applied(&mut seen).steps[..], [Step::Restart { pod, .. }] if pod == "orders-1"));
 }
 
 #[test]
@@ -636,7 +756,40 @@ fn what_it_means_for_commits_that_no_standby_is_left_is_said() {
         let (_, reason, message) = condition(&made, "Degraded");
         assert!(reason == "NoStandby" && message.contains(word), "{reason}: {message}");
         assert_eq!(condition(&made, "Ready").0, Some(policy == "preferred"), "a write works, or does not");
+
+        // Whatever else is amiss comes after it.
+        let other = "the volume is almost full".to_owned();
+        seen.instances[0].report.as_mut().unwrap().problem = Some(other.clone());
+        let made = plan(&seen, now());
+        let (_, reason, message) = condition(&made, "Degraded");
+        assert!(reason == "NoStandby" && message.contains(word), "{reason}: {message}");
+        assert!(message.contains(&other), "{message}");
     }
+}
+
+#[test]
+fn data_that_nobody_has_any_more_is_said_once_all_have_looked() {
+    let mut seen = running(json!({"replicas": 2}));
+    for instance in &mut seen.instances {
+        let report = instance.report.as_mut().unwrap();
+        report.system_id = None;
+        (report.role, report.writable, instance.ready) = (Role::Unknown, false, false);
+    }
+    let made = plan(&seen, now());
+    let (_, reason, message) = condition(&made, "Ready");
+    assert!(reason == "DataLost" && message.contains("Bring back a volume"), "{reason}: {message}");
+    assert_eq!((phase(&made), condition(&made, "Degraded").1), (Phase::Failed, "DataLost"));
+
+    // One that is being made anew may have it, and so may one that has not looked.
+    let unknown = |change: fn(&mut Observed)| {
+        let mut seen = seen.clone();
+        change(&mut seen);
+        assert_ne!(condition(&plan(&seen, now()), "Degraded").1, "DataLost");
+    };
+    unknown(|seen| drop(seen.instances.pop()));
+    unknown(|seen| seen.instances[1].report = None);
+    unknown(|seen| seen.instances[1].report.as_mut().unwrap().system_id = Some("7".to_owned()));
+    unknown(|seen| seen.config.as_mut().unwrap().system = None);
 }
 
 #[test]
@@ -741,6 +894,71 @@ fn a_pod_that_waits_for_its_volume_and_a_volume_that_waits_for_its_pod_are_told_
 }
 
 #[test]
+fn what_takes_away_or_tells_something_else_is_not_done_by_what_watches_have_told() {
+    let weighty = |seen: &Observed| plan(seen, now()).is_weighty(seen);
+    let new = fresh(json!({"replicas": 2}));
+    assert!(!weighty(&new), "there is nothing yet that could be forgotten");
+    let steady = running(json!({"replicas": 2}));
+    assert!(!weighty(&steady), "nothing is done");
+    let mut grown = steady.clone();
+    grown.instances.push(follower(2, &plan(&steady, now()).wanted.unwrap()));
+    assert!(!weighty(&grown), "nothing is done about it");
+    for damage in [
+        |seen: &mut Observed| respec(seen, json!({"replicas": 2, "version": "17.4"})),
+        |seen: &mut Observed| respec(seen, json!({"replicas": 1})),
+        |seen: &mut Observed| respec(seen, json!({"replicas": 2, "storage": "20Gi"})),
+        |seen: &mut Observed| respec(seen, json!({"replicas": 2, "parameters": {"work_mem": "8MB"}})),
+        |seen: &mut Observed| seen.config = None,
+        |seen: &mut Observed| seen.set = None,
+        |seen: &mut Observed| seen.account = Some(now()),
+    ] {
+        let mut seen = steady.clone();
+        damage(&mut seen);
+        assert!(weighty(&seen), "{:?}", plan(&seen, now()).steps);
+    }
+}
+
+#[test]
+fn a_pull_secret_that_is_named_twice_is_asked_for_once() {
+    let made = plan(&fresh(json!({"imagePullSecrets": ["b", "a", "b"]})), now());
+    assert_eq!(made.wanted.unwrap().pull_secrets, ["b", "a"]);
+}
+
+#[test]
+fn a_pod_that_the_cluster_does_not_make_is_said_after_a_while_and_until_it_is_there() {
+    let mut seen = running(json!({"replicas": 2}));
+    let pod = seen.instances.pop().unwrap();
+    assert_eq!(seen.absent(), ["orders-1"]);
+    seen.lately.absent = vec![("orders-1".to_owned(), Duration::from_secs(10))];
+    let made = plan(&seen, now());
+    assert_eq!(
+        (condition(&made, "Degraded").1, made.again),
+        ("InstancesMissing", Some(Duration::from_secs(20)))
+    );
+    seen.lately.absent = vec![("orders-1".to_owned(), Duration::from_secs(30))];
+    let made = plan(&seen, now());
+    let (_, reason, message) = condition(&made, "Degraded");
+    assert!(reason == "PodNotMade" && message.contains("describe statefulset orders"), "{reason}: {message}");
+    assert_eq!(condition(&made, "Ready").0, Some(true), "the other serves");
+    seen.instances.push(pod);
+    assert_eq!(seen.absent(), [""; 0]);
+    seen.lately.absent.clear();
+    assert_eq!(phase(&plan(&seen, now())), Phase::Running);
+}
+
+#[test]
+fn what_the_cluster_will_not_have_is_said_while_what_runs_goes_on() {
+    let mut seen = running(json!({"replicas": 2}));
+    seen.lately.refused = Some("applying StatefulSet shop/orders: no such thing".to_owned());
+    let made = plan(&seen, now());
+    let (_, reason, message) = condition(&made, "Degraded");
+    assert!(reason == "ChildRefused" && message.contains("no such thing"), "{reason}: {message}");
+    assert_eq!((phase(&made), condition(&made, "Ready").0), (Phase::Degraded, Some(true)));
+    seen.lately.refused = None;
+    assert_eq!(phase(&plan(&seen, now())), Phase::Running);
+}
+
+#[test]
 fn a_backup_without_a_place_to_go_is_said_and_is_in_nobodys_way() {
     let mut seen = running(json!({"backup": {"schedule": "0 2 * * *"}}));
     let made = applied(&mut seen);
@@ -750,7 +968,24 @@ fn a_backup_without_a_place_to_go_is_said_and_is_in_nobodys_way() {
     );
     assert_eq!(phase(&made), Phase::Running);
     respec(&mut seen, json!({}));
-    assert_eq!(condition(&plan(&seen, now()), "BackupReady").1, "Disabled");
+    applied(&mut seen);
+    let said: Vec<&str> = seen.status.conditions.iter().map(|one| one.type_.as_str()).collect();
+    assert_eq!(said, ["Ready", "Progressing", "Degraded"], "as if none had been asked for");
+}
+
+#[test]
+fn a_field_that_nothing_comes_of_yet_is_said_and_is_in_nobodys_way() {
+    let mut seen = running(json!({}));
+    respec(&mut seen, json!({"autopilot": "act", "storage": {"autogrow": {"limit": "1Ti"}}}));
+    let made = applied(&mut seen);
+    let (holds, reason, message) = condition(&made, "SpecEffective");
+    assert_eq!((holds, reason), (Some(false), "NotSupported"));
+    assert_eq!(message, "spec.autopilot, spec.storage.autogrow are not supported yet: they have no effect");
+    assert_eq!((phase(&made), condition(&made, "Ready").0), (Phase::Running, Some(true)));
+    respec(&mut seen, json!({"autopilot": "none"}));
+    applied(&mut seen);
+    let said: Vec<&str> = seen.status.conditions.iter().map(|one| one.type_.as_str()).collect();
+    assert_eq!(said, ["Ready", "Progressing", "Degraded"], "as if it had never been asked for");
 }
 
 #[test]
@@ -766,4 +1001,49 @@ fn a_loss_is_degraded_and_its_end_is_recovered() {
     seen.instances.push(lost);
     let made = applied(&mut seen);
     assert_eq!((phase(&made), made.news[0].reason.as_str()), (Phase::Running, "Recovered"));
+}
+
+fn leadership(who: &str, epoch: i64, why: &str, gap_millis: Option<i64>) -> Leadership {
+    let why = Some(Written::new(why));
+    Leadership {
+        who: who.to_owned(),
+        epoch: Some(epoch),
+        since: Time(now()),
+        why,
+        gap_millis,
+        lost_bytes: None,
+    }
+}
+
+#[test]
+fn leaderships_are_told_by_whoever_leads_and_each_new_one_is_news() {
+    let mut seen = running(json!({"replicas": 3}));
+    let first = leadership("orders-0", 4, "First", None);
+    seen.instances[0].report.as_mut().unwrap().leaderships = vec![first.clone()];
+    let made = applied(&mut seen);
+    assert_eq!((made.status.leaderships, made.news), (vec![first.clone()], vec![]), "nothing happened yet");
+
+    lead(&mut seen, 1);
+    let second = leadership("orders-2", 5, "PreviousSilent", Some(5203));
+    let third = leadership("orders-1", 6, "HandedOver", Some(412));
+    let all = vec![third, second, first.clone()];
+    seen.instances[1].report.as_mut().unwrap().leaderships = all.clone();
+    let report = seen.instances[0].report.as_mut().unwrap();
+    (report.epoch, report.leaderships) = (4, vec![first]);
+    let made = applied(&mut seen);
+    assert_eq!(made.status.leaderships, all, "by the newest epoch");
+    let said: Vec<(&str, &str)> =
+        made.news.iter().map(|news| (news.reason.as_str(), news.note.as_str())).collect();
+    let expected = [
+        (
+            "FailedOver",
+            "orders-2 is primary, since nothing was heard from the one before; nobody took writes for 5.203 s",
+        ),
+        ("HandedOver", "orders-1 is primary, as was asked for; nobody took writes for 0.412 s"),
+    ];
+    assert_eq!(said, expected);
+    assert!(plan(&seen, now()).news.is_empty(), "said once");
+
+    seen.instances.iter_mut().for_each(|one| one.report = None);
+    assert_eq!(plan(&seen, now()).status.leaderships, all, "not forgotten while nobody is heard");
 }

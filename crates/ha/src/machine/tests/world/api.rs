@@ -41,12 +41,22 @@ impl Api {
             return Input::Conflict;
         }
         self.version += 1;
-        let Draft { holder, epoch, system, successor, quorum, end, ttl } = draft;
+        let Draft { holder, epoch, system, successor, quorum, history, end, ttl } = *draft;
         let version = self.version.to_string();
         // Which database it is, is never taken away.
         let system = system.or_else(|| self.lease.take().and_then(|lease| lease.system));
-        self.lease =
-            Some(Lease { version: version.clone(), holder, ttl, epoch, system, successor, quorum, end });
+        self.lease = Some(Lease {
+            version: version.clone(),
+            renewal: version.clone(),
+            holder,
+            ttl,
+            epoch,
+            system,
+            successor,
+            quorum,
+            history,
+            end,
+        });
         Input::Written { version, sent }
     }
 }

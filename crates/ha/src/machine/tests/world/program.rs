@@ -23,8 +23,14 @@ impl Volume {
         Position { history, offset: self.log.len() as u64 }
     }
 
-    /// Whether it is how that log began. Every write is told from every other.
+    /// Whether it is how that log began, as far as a program can tell: by the numbers of histories.
     fn begins(&self, other: &Volume) -> bool {
+        let there = || other.log.get(self.log.len() - 1).map(|entry| entry.history);
+        self.log.last().is_none_or(|last| there() == Some(last.history))
+    }
+
+    /// Whether it really is. Every write is told from every other.
+    fn is_beginning_of(&self, other: &Volume) -> bool {
         self.log.last().is_none_or(|last| other.log.get(self.log.len() - 1) == Some(last))
     }
 }
@@ -44,7 +50,7 @@ pub(super) enum Acting {
 pub(super) enum Step {
     Create,
     StartPrimary(u64, Quorum),
-    Promote(u64, Quorum),
+    Promote(u64, u64, Quorum),
     Commits(Quorum),
     /// Start it as a replica, or let it follow another, or nobody.
     Follow(Option<(usize, u64)>),
@@ -190,6 +196,9 @@ impl World {
             self.nodes[number].program.apart.get_or_insert(self.tick);
             return;
         }
+        if !mine.is_beginning_of(theirs) {
+            self.fail(&format!("{number} and {of} have two histories of one number"));
+        }
         let more = usize::try_from(self.chance.from(0..4)).unwrap();
         let new: Vec<Entry> = theirs.log.iter().skip(mine.log.len()).take(more).copied().collect();
         let primary = (of, self.nodes[of].program.starts);
@@ -240,7 +249,7 @@ impl World {
         self.say(format!("{number} begins {step:?}"));
         let node = &mut self.nodes[number];
         match &step {
-            Step::StartPrimary(epoch, commits) | Step::Promote(epoch, commits) => {
+            Step::StartPrimary(epoch, commits) | Step::Promote(epoch, _, commits) => {
                 node.volume.as_mut().unwrap().led = Some(*epoch);
                 let starts = node.program.starts + 1;
                 let acting = Acting::Primary { epoch: *epoch, ready: false };
@@ -256,10 +265,12 @@ impl World {
         match step {
             Step::Create => self.nodes[number].volume = Some(Volume { clean: true, ..Volume::default() }),
             Step::StartPrimary(epoch, _) => self.take_over(number, epoch),
-            Step::Promote(epoch, _) => {
-                (self.histories, self.writes) = (self.histories + 1, self.writes + 1);
-                let beginning = Entry { history: self.histories, write: self.writes };
+            Step::Promote(epoch, history, _) => {
+                self.writes += 1;
                 let volume = self.nodes[number].volume.as_mut().unwrap();
+                // It knows of no other than its own.
+                let history = history.max(volume.position().history + 1);
+                let beginning = Entry { history, write: self.writes };
                 volume.replica = false;
                 volume.log.push(beginning);
                 self.take_over(number, epoch);
@@ -397,8 +408,8 @@ fn next(target: &Target, node: &Node) -> Option<Step> {
         (Target::Primary { commits, .. }, _) if leads => {
             (node.program.commits != *commits).then(|| Step::Commits(commits.clone()))
         }
-        (Target::Primary { epoch, commits }, Some(volume)) => match acting {
-            Acting::Replica(_) => Some(Step::Promote(*epoch, commits.clone())),
+        (Target::Primary { epoch, history, commits }, Some(volume)) => match acting {
+            Acting::Replica(_) => Some(Step::Promote(*epoch, *history, commits.clone())),
             _ if volume.replica => Some(Step::Follow(None)),
             _ => Some(Step::StartPrimary(*epoch, commits.clone())),
         },

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use keelson_api::instance::{paths, ports};
 
 use super::super::Wanted;
-use super::DATA;
+use super::{DATA, mounts};
 
 /// Copies the agent to where the database's container finds it.
 pub(super) fn agent(wanted: &Wanted) -> Container {
@@ -44,18 +44,7 @@ pub(super) fn database(wanted: &Wanted) -> Container {
                 })
                 .to_vec(),
         ),
-        volume_mounts: Some(vec![
-            mount("bin", paths::BIN, true),
-            mount(DATA, paths::VOLUME, false),
-            mount("run", paths::RUN, false),
-            mount("tmp", "/tmp", false),
-            mount("shm", "/dev/shm", false),
-            mount("config", paths::CONFIG, true),
-            mount("superuser", paths::SUPERUSER, true),
-            mount("replication", paths::REPLICATION, true),
-            mount("app", paths::APP, true),
-            mount("tls", paths::TLS, true),
-        ]),
+        volume_mounts: Some(mounted(wanted)),
         resources: Some(resources(&settings.cpu.to_string(), &settings.memory.to_string())),
         security_context: Some(restricted()),
         // The agent answers as soon as it runs; that it takes long to start means that it does not.
@@ -64,6 +53,23 @@ pub(super) fn database(wanted: &Wanted) -> Container {
         readiness_probe: Some(probe("/readyz", 2, 2, 2)),
         ..Container::default()
     }
+}
+
+fn mounted(wanted: &Wanted) -> Vec<VolumeMount> {
+    let own = [
+        mount("bin", paths::BIN, true),
+        mount(DATA, paths::VOLUME, false),
+        mount("run", paths::RUN, false),
+        mount("tmp", "/tmp", false),
+        mount("shm", "/dev/shm", false),
+        mount("config", paths::CONFIG, true),
+        mount("superuser", paths::SUPERUSER, true),
+        mount("replication", paths::REPLICATION, true),
+        mount("app", paths::APP, true),
+        mount("tls", paths::TLS, true),
+    ];
+    let more = mounts::of(wanted);
+    own.into_iter().chain(more.iter().map(|it| mount(it.name, it.path, it.read_only))).collect()
 }
 
 fn environment(wanted: &Wanted) -> Vec<EnvVar> {

@@ -1,19 +1,22 @@
-//! Running a test inside the real image: the test program starts itself again in namespaces of its own, in
-//! the file system of the image, as its first process and as the account that the official images use. When
+//! Running a test inside the real image of a database: the test program starts itself again in namespaces of its
+//! own, in the file system of the image, as its first process and as the account that the official images use. When
 //! it ends or is killed, the kernel takes everything with it.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The versions that everything is tried with.
+use crate::rootfs::rootfs;
+
+/// The versions of PostgreSQL that everything is tried with.
 const VERSIONS: [&str; 3] = ["15", "17", "18"];
 
 /// Set inside, to the version.
-const INSIDE: &str = "KEELSON_ENGINE_INSIDE";
+const INSIDE: &str = "KEELSON_TEST_INSIDE";
 
-/// Folders of its own on top of the image, which can't be written to; then the program, which is static.
+/// Folders of its own on top of the image, which can't be written to; then the programs, which are static.
 const ENTER: &str = r#"
-root=$1 program=$2 scenario=$3
+root=$1 scenario=$2; shift 2
 ip link set lo up
 mount --bind "$root" "$root"
 mount -o remount,bind,ro "$root"
@@ -24,13 +27,18 @@ for device in null zero random urandom; do
     mount --bind "/dev/$device" "$root/dev/$device"
 done
 mount -t proc proc "$root/proc"
+for program in "$@"; do
+    touch "$root/mnt/${program##*/}"
+    mount --bind "$program" "$root/mnt/${program##*/}"
+done
 touch "$root/mnt/program"
-mount --bind "$program" "$root/mnt/program"
+mount --bind "$1" "$root/mnt/program"
 exec chroot --userspec=999:999 "$root" /mnt/program --exact "$scenario" --nocapture --test-threads=1
 "#;
 
-/// Runs a scenario in each version, or here if this is inside already.
-pub fn each_version<F: Future<Output = ()>>(name: &str, scenario: impl FnOnce() -> F) {
+/// Runs a scenario, which is the test of that name, in each version; or here, if this is inside already. `programs`
+/// are to be found in `/mnt` inside.
+pub fn each_version<F: Future<Output = ()>>(name: &str, programs: &[&Path], scenario: impl FnOnce() -> F) {
     if std::env::var_os(INSIDE).is_some() {
         std::thread::spawn(|| {
             // Whoever is outside holds the other end. The first process takes all others with it.
@@ -38,19 +46,20 @@ pub fn each_version<F: Future<Output = ()>>(name: &str, scenario: impl FnOnce() 
             std::process::exit(1);
         });
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
-        let limit = std::time::Duration::from_secs(240);
+        let limit = std::time::Duration::from_secs(600);
         let done = runtime.unwrap().block_on(async { tokio::time::timeout(limit, scenario()).await });
         return done.expect("the scenario hangs");
     }
-    let failed: Vec<String> = VERSIONS.iter().filter_map(|version| enter(name, version).err()).collect();
+    let tried = VERSIONS.iter().filter_map(|version| enter(name, programs, version).err());
+    let failed: Vec<String> = tried.collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-fn enter(name: &str, version: &str) -> Result<(), String> {
-    let root = testbed::rootfs(&format!("postgres:{version}")).unwrap();
+fn enter(name: &str, programs: &[&Path], version: &str) -> Result<(), String> {
+    let root = rootfs(&format!("postgres:{version}")).unwrap();
     let mut command = Command::new("unshare");
     command.args(["--mount", "--net", "--ipc", "--pid", "--fork", "sh", "-ec", ENTER, "sh"]);
-    command.arg(root).arg(std::env::current_exe().unwrap()).arg(name).env(INSIDE, version);
+    command.arg(root).arg(name).arg(std::env::current_exe().unwrap()).args(programs).env(INSIDE, version);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // Closes when this process ends, however it ends.

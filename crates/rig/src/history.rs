@@ -1,25 +1,25 @@
-//! What the client has seen, and what can be said of it.
+//! What a client has seen, and what can be said of it.
 
 use std::collections::BTreeMap;
 
 /// A write that was acknowledged. Times are milliseconds since 1970, as the one machine has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Acknowledged {
+pub struct Acknowledged {
     /// Of the row.
-    pub(super) id: u64,
+    pub id: u64,
     /// When it was sent.
-    pub(super) sent: u64,
+    pub sent: u64,
     /// When the answer came.
-    pub(super) answered: u64,
+    pub answered: u64,
 }
 
 /// How the client writes one down.
-pub(super) fn line(one: &Acknowledged) -> String {
+pub fn line(one: &Acknowledged) -> String {
     format!("acknowledged {} {} {}", one.id, one.sent, one.answered)
 }
 
 /// What the client has written down; lines of other kinds are for people.
-pub(super) fn read(log: &str) -> Vec<Acknowledged> {
+pub fn read(log: &str) -> Vec<Acknowledged> {
     let one = |line: &str| {
         let mut words = line.strip_prefix("acknowledged ")?.split(' ').map(|word| word.parse().ok());
         Some(Acknowledged { id: words.next()??, sent: words.next()??, answered: words.next()?? })
@@ -29,22 +29,22 @@ pub(super) fn read(log: &str) -> Vec<Acknowledged> {
 
 /// The longest time without an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gap {
+pub struct Gap {
     /// The last acknowledgement before.
-    pub(super) from: u64,
+    pub from: u64,
     /// The first one after.
-    pub(super) to: u64,
+    pub to: u64,
 }
 
 impl Gap {
     /// How long it was.
-    pub(super) fn seconds(self) -> f64 {
+    pub fn seconds(self) -> f64 {
         self.to.saturating_sub(self.from) as f64 / 1000.0
     }
 }
 
 /// The longest gap that was not over before `since`.
-pub(super) fn longest_gap(history: &[Acknowledged], since: u64) -> Option<Gap> {
+pub fn longest_gap(history: &[Acknowledged], since: u64) -> Option<Gap> {
     let mut times: Vec<u64> = history.iter().map(|one| one.answered).collect();
     times.sort_unstable();
     let gaps = times.windows(2).map(|pair| Gap { from: pair[0], to: pair[1] });
@@ -53,15 +53,15 @@ pub(super) fn longest_gap(history: &[Acknowledged], since: u64) -> Option<Gap> {
 
 /// What became of the acknowledged writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub struct Verdict {
     /// Acknowledged, and not there.
-    pub(super) lost: usize,
+    pub lost: usize,
     /// There more than once. The client sends each id once, acknowledged or not.
-    pub(super) doubled: usize,
+    pub doubled: usize,
 }
 
 /// Compares what was acknowledged with the rows that are there.
-pub(super) fn check(history: &[Acknowledged], rows: &[u64]) -> Verdict {
+pub fn check(history: &[Acknowledged], rows: &[u64]) -> Verdict {
     let mut times: BTreeMap<u64, usize> = BTreeMap::new();
     for id in rows {
         *times.entry(*id).or_default() += 1;

@@ -1,4 +1,4 @@
-//! TLS for the client, as libpq does it unless told otherwise: encrypted, whoever answers.
+//! TLS for a client, as libpq does it unless told otherwise: encrypted, whoever answers.
 
 use std::io;
 use std::pin::Pin;

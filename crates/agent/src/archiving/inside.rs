@@ -1,0 +1,248 @@
+//! The whole way on real PostgreSQL, in the file systems of its images: archived, backed up, and restored.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use keelson_api::instance::{
+    BackupOrder, BackupReport, InstanceSettings, Names, RestorePoint, RestoreRule, Store, paths,
+};
+use keelson_engine::postgres::{self, Settings};
+use keelson_engine::{Engine, Layout, Secret, Stop};
+use keelson_ha::Quorum;
+use serde_json::json;
+use testbed::{Look, until};
+
+use super::*;
+use crate::facts::observe;
+use crate::restoring::{fetch_log, restore};
+use crate::steps::Acting;
+
+const LONG: Duration = Duration::from_secs(60);
+/// What PostgreSQL calls: this very program, told by a variable what it is wanted for.
+const PROGRAM: &str = "/mnt/ask";
+const WISH: &str = "KEELSON_TEST_WISH";
+
+fn layout(name: &str) -> Layout {
+    let layout = Layout {
+        volume: Path::new("/mnt").join(name),
+        sockets: Path::new("/run").join(name),
+        ..Layout::default()
+    };
+    std::fs::create_dir_all(&layout.volume).unwrap();
+    std::fs::create_dir_all(&layout.sockets).unwrap();
+    layout
+}
+
+fn settings(name: &str, port: u16) -> Settings {
+    let password = Secret::new("for replicas");
+    Settings {
+        name: name.to_owned(),
+        port,
+        listen: "127.0.0.1".to_owned(),
+        resources: postgres::Resources { memory: 256 << 20, cpu_millis: 1000, volume: 2 << 30 },
+        parameters: BTreeMap::new(),
+        tls: None,
+        plain: false,
+        replication: postgres::Credentials { role: "keelson_replication".to_owned(), password },
+        archive: Some(postgres::Archive { segment_seconds: 60 }),
+    }
+}
+
+fn store() -> Store {
+    let repository = json!({"folder": {"claim": "disk", "path": "shop/orders"}});
+    let repository = serde_json::from_value(repository).unwrap();
+    Store { repository, credentials: None, key: None, folder: Some("/mnt/store".to_owned()) }
+}
+
+fn known() -> Known {
+    let text = json!({
+        "engine": "postgres", "version": "17", "replicas": 1,
+        "durability": {"mode": "async", "whenAlone": "preferred"},
+        "failover": {"ttlMillis": 5000, "lookMillis": 1000, "marginMillis": 1000, "maxLagBytes": 0},
+        "app": {"database": "app", "role": "app"}
+    });
+    let mut settings: InstanceSettings = serde_json::from_value(text).unwrap();
+    settings.backup = Some(BackupRule {
+        to: store(),
+        max_data_loss_seconds: 60,
+        bandwidth: None,
+        incrementals: 6,
+        retention: Some("30d".to_owned()),
+        order: None,
+    });
+    Known { settings, fingerprint: "1".to_owned() }
+}
+
+fn here() -> Environment {
+    Environment {
+        database: "orders".to_owned(),
+        database_uid: "1".to_owned(),
+        namespace: "shop".to_owned(),
+        pod: "orders-0".to_owned(),
+        uid: "2".to_owned(),
+        address: std::net::Ipv4Addr::LOCALHOST.into(),
+        ordinal: 0,
+        memory: 256 << 20,
+        cpu_millis: 1000,
+    }
+}
+
+/// What the driver knows of a primary that runs.
+async fn facts(engine: &Postgres) -> Facts {
+    let (data, status) = (engine.data().await.unwrap(), engine.status(LONG).await.unwrap());
+    let acting = Acting::Primary(Quorum::default());
+    Facts {
+        order: 0,
+        instance: observe(&acting, &data, Some(1), Some(&status), Names("orders")),
+        status: Some(status),
+        joining: false,
+        followed: false,
+        heard: None,
+        floored: false,
+        fingerprint: None,
+        restarted: None,
+        gap: None,
+        trouble: None,
+    }
+}
+
+async fn sql(engine: &Postgres, statement: &str) -> String {
+    let client = engine.connect().await.unwrap();
+    let answer =
+        client.simple_query(statement).await.unwrap_or_else(|error| panic!("{statement}: {error:?}"));
+    let row = answer.iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    row.unwrap_or_default()
+}
+
+/// Ends the segment that is written to, and waits until all that is finished was sent.
+async fn send(engine: &Postgres) {
+    sql(engine, "SELECT pg_logical_emit_message(true, 'test', 'the end of a segment')").await;
+    sql(engine, "SELECT pg_switch_wal()").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    until("the log to be sent", LONG, || async {
+        match waiting(&engine.log_folder()).await {
+            0 => Look::There(()),
+            some => Look::NotYet(format!("{some} wait")),
+        }
+    })
+    .await
+    .unwrap();
+}
+
+async fn archived(told: &watch::Receiver<Told>, what: &str, holds: impl Fn(&ArchiveReport) -> bool) {
+    until(what, LONG, || async {
+        match told.borrow().archive.clone() {
+            Some(archive) if holds(&archive) => Look::There(()),
+            other => Look::NotYet(format!("{other:?}")),
+        }
+    })
+    .await
+    .unwrap();
+}
+
+async fn backed_up(known: &watch::Sender<Known>, reports: &watch::Receiver<Option<BackupReport>>, uid: &str) {
+    let order = |order| known.send_modify(|known| known.settings.backup.as_mut().unwrap().order = order);
+    let (name, instance) = (uid.to_owned(), "orders-0".to_owned());
+    order(Some(BackupOrder { name, uid: uid.to_owned(), instance, method: None, keep: false }));
+    until("the backup to be complete", LONG, || async {
+        match reports.borrow().clone() {
+            Some(report) if report.uid == uid && report.phase.as_str() == "Complete" => Look::There(()),
+            Some(report) if report.phase.as_str() == "Failed" => panic!("{report:?}"),
+            other => Look::NotYet(format!("{other:?}")),
+        }
+    })
+    .await
+    .unwrap();
+    order(None);
+}
+
+#[test]
+fn what_is_archived_and_backed_up_is_restored_to_the_moment_that_is_wanted() {
+    let name = "archiving::inside::what_is_archived_and_backed_up_is_restored_to_the_moment_that_is_wanted";
+    testbed::inside::each_version(name, &[], the_whole_way);
+}
+
+/// Called by PostgreSQL, as `keelson fetch-log` is.
+#[test]
+fn the_log_is_asked_for() {
+    let Ok(wish) = std::env::var(WISH) else { return };
+    let [socket, name, to] = wish.split(' ').collect::<Vec<_>>()[..] else { panic!("{wish}") };
+    std::process::exit(fetch_log(Path::new(socket), name, Path::new(to)).into());
+}
+
+async fn the_whole_way() {
+    let script = format!(
+        "#!/bin/sh\n{WISH}=\"$2 $3 $4\" exec /mnt/program --exact archiving::inside::the_log_is_asked_for --nocapture\n"
+    );
+    std::fs::write(PROGRAM, script).unwrap();
+    std::fs::set_permissions(PROGRAM, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::create_dir_all(paths::RUN).unwrap();
+
+    let one = Arc::new(Postgres::open(layout("one"), settings("one", 5432)).await.unwrap());
+    one.initialise().await.unwrap();
+    one.start(&keelson_engine::Role::Primary).await.unwrap();
+    one.ready(LONG).await.unwrap();
+    let (known, knowns) = watch::channel(known());
+    let (_facts, facts) = watch::channel(facts(&one).await);
+    let (_reports, reports) = watch::channel(Report { role: Role::Primary, ..Report::default() });
+    let (_room, room) = watch::channel(Room::default());
+    let inputs = Inputs { here: here(), engine: one.clone(), known: knowns, facts, reports, room };
+    let ((told, tolds), (backup, backups)) = (watch::channel(Told::default()), watch::channel(None));
+    follow(inputs.clone(), told);
+    tokio::spawn(base::follow(inputs.clone(), backup));
+
+    archived(&tolds, "the repository to be empty", |archive| archive.backups == Some(vec![])).await;
+    sql(&one, "CREATE TABLE public.t (i int)").await;
+    sql(&one, "INSERT INTO public.t SELECT generate_series(1, 1000)").await;
+    backed_up(&known, &backups, "first").await;
+    archived(&tolds, "it to be on the shelf", |archive| archive.first_recoverable.is_some()).await;
+    sql(&one, "INSERT INTO public.t VALUES (1001)").await;
+    backed_up(&known, &backups, "second").await;
+    archived(&tolds, "both", |archive| archive.backups.as_ref().is_some_and(|all| all.len() == 2)).await;
+    let names = tolds.borrow().archive.clone().unwrap().backups.unwrap();
+    assert!(names[1].contains("_D_"), "the second builds on the first: {names:?}");
+
+    // A store that takes nothing is said, and ends nothing; when it is back, it gets what it has missed.
+    let log = Path::new("/mnt/store/shop/orders/wal_005");
+    let allow = |mode| std::fs::set_permissions(log, std::fs::Permissions::from_mode(mode)).unwrap();
+    allow(0o500);
+    sql(&one, "INSERT INTO public.t VALUES (1002)").await;
+    sql(&one, "SELECT pg_switch_wal()").await;
+    archived(&tolds, "it to be said", |archive| archive.reason.as_deref() == Some(backup_reasons::DENIED))
+        .await;
+    assert!(waiting(&one.log_folder()).await > 0, "nothing is dropped");
+    allow(0o700);
+    archived(&tolds, "it to be over", |archive| archive.reason.is_none()).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let moment = Timestamp::now();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    sql(&one, "DELETE FROM public.t").await;
+    send(&one).await;
+
+    let two = Postgres::open(layout("two"), settings("two", 5433)).await.unwrap();
+    let wish = |to| RestoreRule { from: store(), backup: None, to };
+    let early = wish(RestorePoint::Time(Timestamp::UNIX_EPOCH));
+    let refused = restore(&two, &early, PROGRAM, || panic!("nothing begins")).await.unwrap_err();
+    assert_eq!(refused.reason, backup_reasons::TARGET_REFUSED);
+    assert!(refused.problem.contains("Possible is from"), "{}", refused.problem);
+
+    restore(&two, &wish(RestorePoint::Time(moment)), PROGRAM, || ()).await.unwrap();
+    two.start(&keelson_engine::Role::Primary).await.unwrap();
+    two.ready(LONG).await.unwrap();
+    assert_eq!(sql(&two, "SELECT count(*) || ' ' || max(i) FROM public.t").await, "1002 1002");
+    assert_eq!(two.status(LONG).await.unwrap().timeline, 2);
+
+    // What was restored has the same system identifier, and may not write to the repository that it came from.
+    let here = Environment { database: "copy".to_owned(), ..here() };
+    let rule = known.borrow().settings.backup.clone().unwrap();
+    let foreign = claim(&Inputs { here, ..inputs }, &rule).await.unwrap_err();
+    assert_eq!(foreign.reason, backup_reasons::FOREIGN);
+    assert!(foreign.problem.contains("shop/orders"), "{}", foreign.problem);
+    for engine in [&*one, &two] {
+        engine.stop(Stop::Fast, LONG).await.unwrap();
+    }
+}
