@@ -13,8 +13,9 @@ use crate::bed::{Bed, MINUTE};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
     pub uid: String,
-    /// How often its container was started again.
-    pub restarts: i32,
+    /// When its agent was started, in ticks of the kernel: as the container itself says, since a kubelet may tell late
+    /// how often it has started one.
+    pub agent: String,
     /// When its database was started.
     pub database: String,
 }
@@ -37,10 +38,9 @@ impl Bed {
     pub async fn started(&self) -> BTreeMap<String, Started> {
         let pods = self.pods().await.into_iter();
         pods.map(|(name, pod)| {
-            let statuses = pod.status.unwrap().container_statuses.unwrap();
             let started = Started {
                 uid: pod.metadata.uid.unwrap(),
-                restarts: statuses.iter().map(|status| status.restart_count).sum(),
+                agent: self.run_in(&name, &["cut", "-d", " ", "-f", "22", "/proc/1/stat"]),
                 database: self.ask(&name, "select pg_postmaster_start_time()"),
             };
             (name, started)
@@ -50,9 +50,13 @@ impl Bed {
 
     /// Asks one instance over its local socket, and has the answer as soon as there is one.
     pub fn ask(&self, pod: &str, sql: &str) -> String {
-        let psql = ["psql", "-XAtq", "-U", "postgres", "-d", "postgres", "-c", sql];
-        let command = [&["-n", &self.namespace, "exec", pod, "-c", "database", "--"], &psql[..]].concat();
-        let said = until_blocking(&format!("{pod} to answer {sql}"), MINUTE, || {
+        self.run_in(pod, &["psql", "-XAtq", "-U", "postgres", "-d", "postgres", "-c", sql])
+    }
+
+    /// What a program in the container of an instance prints, as soon as it can be run.
+    fn run_in(&self, pod: &str, program: &[&str]) -> String {
+        let command = [&["-n", &self.namespace, "exec", pod, "-c", "database", "--"], program].concat();
+        let said = until_blocking(&format!("{pod} to answer {program:?}"), MINUTE, || {
             match self.cluster.kubectl(&command) {
                 Ok(said) => Look::There(said.trim().to_owned()),
                 // The way there is long, and breaks where a machine has too much to do.

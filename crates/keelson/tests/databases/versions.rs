@@ -90,7 +90,7 @@ async fn takes_a_parameter(bed: &Bed) {
     bed.ready(3).await;
     for (name, after) in bed.started().await {
         let before = &before[&name];
-        assert_eq!((&after.uid, after.restarts), (&before.uid, before.restarts), "{name} has its pod");
+        assert_eq!((&after.uid, &after.agent), (&before.uid, &before.agent), "{name} has its pod");
         assert_ne!(after.database, before.database, "{name} has restarted its database");
     }
 }
