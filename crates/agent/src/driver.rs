@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use keelson_api::instance::{InstanceSettings, Names, RestoreRule, paths, ports, reasons};
 use keelson_engine::postgres::{Postgres, Resources, SLOT_PREFIX, Settings, Slot, Status, slot_name};
-use keelson_engine::{Data, Engine, Error, Process, Role, Stop, Synchronous, Upstream};
+use keelson_engine::{Data, Engine, Error, Lsn, Process, Role, Stop, Synchronous, Upstream};
 use keelson_ha::{Instance, Quorum, Running, Target};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::archiving::{self, Told};
+use crate::catching_up;
 use crate::credentials::Credentials;
 use crate::environment::Environment;
 use crate::facts::{self, Facts, Heard, Leave, Order, Trouble, Troubles, stopped};
@@ -116,6 +117,8 @@ pub struct Driver {
     floor: Option<Instant>,
     /// For how long nothing has come to this replica.
     silence: Silence,
+    /// How far this replica had replayed the log when it was last looked at.
+    replayed: Option<Lsn>,
     /// When somebody last took writes, as far as is known here: this instance, or one whose log came in.
     alive: Option<Instant>,
     remedy: Remedy,
@@ -170,6 +173,7 @@ impl Driver {
             kept: None,
             floor: None,
             silence: Silence::broken(Instant::now()),
+            replayed: None,
             alive: None,
             remedy: Remedy::None,
             troubles: Troubles::default(),
@@ -459,7 +463,8 @@ impl Driver {
             }
             WayBack::Restart => {
                 tracing::warn!(of, "nothing comes from the leader, so this replica is started once more");
-                (self.remedy, self.restarted) = (Remedy::None, true);
+                let more = self.bring_log().await;
+                (self.remedy, self.restarted) = (Remedy::None, !more);
                 return Ok(());
             }
             WayBack::Clone => {
@@ -483,6 +488,23 @@ impl Driver {
             self.set_led(None).await?;
         }
         rewound
+    }
+
+    /// Log that the leader may no longer have, from the repository, unless meanwhile something else is wanted. Says
+    /// whether there is more of it to be replayed than was brought.
+    async fn bring_log(&self) -> bool {
+        let store = self.shell.wanted.borrow().instance.backup.as_ref().map(|rule| rule.to.clone());
+        let (Some(store), Data::Present(replica)) = (store, &self.data) else { return false };
+        let most = catching_up::at_once(*self.shell.room.borrow());
+        tokio::select! {
+            brought = catching_up::bring_log(&self.engine, &store, replica, most) => {
+                brought.unwrap_or_else(|trouble| {
+                    tracing::warn!(reason = trouble.reason, problem = trouble.problem, "no log was brought");
+                    false
+                })
+            }
+            () = self.something_else() => true,
+        }
     }
 
     async fn upstream_of(&self, of: Option<&Leader>) -> Option<Upstream> {
@@ -565,6 +587,12 @@ impl Driver {
     /// What leadership is to know.
     fn tell(&mut self, status: Option<Status>, written: Option<Instant>) {
         let streams = status.as_ref().is_some_and(facts::streams);
+        let replayed = status.as_ref().and_then(|status| status.replayed);
+        // One that still has log of its own to replay asks for no more before it has.
+        if replayed > self.replayed {
+            self.silence = Silence::broken(Instant::now());
+        }
+        self.replayed = replayed;
         if streams {
             let now = Instant::now();
             self.silence = Silence::broken(now);

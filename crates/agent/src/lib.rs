@@ -7,6 +7,7 @@
 mod agent;
 mod archiving;
 mod asking;
+mod catching_up;
 mod credentials;
 mod driver;
 mod environment;

@@ -1,5 +1,7 @@
 //! The one program: the operator, and the agent of each instance.
 
+mod backup;
+mod cluster;
 mod copy;
 mod switchover;
 
@@ -29,6 +31,8 @@ enum Command {
     Agent,
     /// Let another instance of a Database lead, without losing anything.
     Switchover(switchover::SwitchoverArgs),
+    /// Back a Database up now.
+    Backup(backup::BackupArgs),
     /// Ask the agent of this container for a file of the log: PostgreSQL does so while it is restored.
     #[command(hide = true)]
     FetchLog {
@@ -116,6 +120,10 @@ fn act(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Switchover(args) => {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             Ok(runtime.block_on(switchover::switchover(args))?)
+        }
+        Command::Backup(args) => {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            Ok(runtime.block_on(backup::backup(args))?)
         }
         Command::CopyTo { folder } => Ok(copy::copy_to(&folder)?),
         Command::FetchLog { .. } => Ok(()),

@@ -6,21 +6,20 @@ use clap::Args;
 use k8s_openapi::api::coordination::v1::Lease;
 use keelson_api::instance::{Names, annotations};
 use keelson_api::v1::Database;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use serde_json::json;
+
+use crate::cluster::{Found, Which};
 
 /// What to hand over, and to whom.
 #[derive(Args)]
 pub struct SwitchoverArgs {
-    /// The Database.
-    database: String,
+    #[command(flatten)]
+    which: Which,
     /// The instance that is to lead; without it, the best.
     #[arg(long, value_name = "POD")]
     to: Option<String>,
-    /// Its namespace; without it, the one that kubectl would use.
-    #[arg(long, short)]
-    namespace: Option<String>,
     /// How many seconds to wait for it.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
@@ -36,17 +35,8 @@ struct Leading {
 
 /// Asks the leader to hand over, and waits until another leads.
 pub async fn switchover(args: SwitchoverArgs) -> Result<(), String> {
-    let client = Client::try_default().await.map_err(|error| format!("no way to a cluster: {error}"))?;
-    let namespace = args.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-    let name = &args.database;
-    let databases: Api<Database> = Api::namespaced(client.clone(), &namespace);
-    let found = databases.get_opt(name).await.map_err(|error| format!("reading {name}: {error}"))?;
-    let Some(database) = found else {
-        return Err(format!(
-            "there is no Database {name} in the namespace {namespace}: kubectl get databases --all-namespaces \
-             lists them"
-        ));
-    };
+    let Found { client, namespace, database } = args.which.find().await?;
+    let name = &args.which.database;
     let leases: Api<Lease> = Api::namespaced(client, &namespace);
     let lease = Names(name).lease();
     let before = leading(&leases, &lease).await?.holder;

@@ -8,12 +8,13 @@ use keelson_api::instance::{
     BackupOrder, BackupReport, InstanceSettings, Names, RestorePoint, RestoreRule, Store, paths,
 };
 use keelson_engine::postgres::{self, Settings};
-use keelson_engine::{Engine, Layout, Secret, Stop};
+use keelson_engine::{Data as Folder, Engine, Layout, Offline, Secret, Stop};
 use keelson_ha::Quorum;
 use serde_json::json;
 use testbed::{Look, until};
 
 use super::*;
+use crate::catching_up::bring_log;
 use crate::facts::observe;
 use crate::restoring::{fetch_log, restore};
 use crate::steps::Acting;
@@ -166,12 +167,98 @@ fn what_is_archived_and_backed_up_is_restored_to_the_moment_that_is_wanted() {
     testbed::inside::each_version(name, &[], the_whole_way);
 }
 
+#[test]
+fn a_replica_finds_log_that_nobody_sends_it_in_the_repository() {
+    let name = "archiving::inside::a_replica_finds_log_that_nobody_sends_it_in_the_repository";
+    testbed::inside::each_version(name, &[], log_from_the_repository);
+}
+
 /// Called by PostgreSQL, as `keelson fetch-log` is.
 #[test]
 fn the_log_is_asked_for() {
     let Ok(wish) = std::env::var(WISH) else { return };
     let [socket, name, to] = wish.split(' ').collect::<Vec<_>>()[..] else { panic!("{wish}") };
     std::process::exit(fetch_log(Path::new(socket), name, Path::new(to)).into());
+}
+
+/// A primary whose log is archived, and those who would tell it anything.
+struct Shop {
+    known: watch::Sender<Known>,
+    inputs: Inputs,
+    tolds: watch::Receiver<Told>,
+    _others: (watch::Sender<Facts>, watch::Sender<Report>, watch::Sender<Room>),
+}
+
+async fn primary() -> Arc<Postgres> {
+    let one = Arc::new(Postgres::open(layout("one"), settings("one", 5432)).await.unwrap());
+    one.initialise().await.unwrap();
+    starts(&one, &keelson_engine::Role::Primary).await;
+    one
+}
+
+async fn starts(engine: &Postgres, role: &keelson_engine::Role) {
+    engine.start(role).await.unwrap();
+    engine.ready(LONG).await.unwrap();
+}
+
+async fn archives(engine: Arc<Postgres>) -> Shop {
+    let (known, knowns) = watch::channel(known());
+    let (facts_of, facts) = watch::channel(facts(&engine).await);
+    let (reports_of, reports) = watch::channel(Report { role: Role::Primary, ..Report::default() });
+    let (room_of, room) = watch::channel(Room::default());
+    let inputs = Inputs { here: here(), engine, known: knowns, facts, reports, room };
+    let (told, tolds) = watch::channel(Told::default());
+    follow(inputs.clone(), told);
+    Shop { known, inputs, tolds, _others: (facts_of, reports_of, room_of) }
+}
+
+/// A copy of the primary that was away for a while, and that nobody sends anything.
+async fn log_from_the_repository() {
+    let one = primary().await;
+    sql(&one, "CREATE TABLE public.t (i int)").await;
+    one.stop(Stop::Fast, LONG).await.unwrap();
+    let two = Postgres::open(layout("two"), settings("two", 5433)).await.unwrap();
+    let copied = std::process::Command::new("cp").args(["-a", "/mnt/one/data", "/mnt/two/"]).status();
+    assert!(copied.unwrap().success());
+    starts(&one, &keelson_engine::Role::Primary).await;
+    let _shop = archives(one.clone()).await;
+    for number in 1..=6 {
+        sql(&one, &format!("INSERT INTO public.t VALUES ({number})")).await;
+        send(&one).await;
+    }
+
+    let replica = stopped(&two).await;
+    let foreign = bring_log(&two, &store(), &Offline { system: 1, ..replica.clone() }, 1 << 30).await;
+    assert_eq!(foreign.unwrap_err().reason, backup_reasons::FOREIGN);
+    let alone = keelson_engine::Role::Replica(None);
+    assert_eq!(bring_log(&two, &store(), &replica, 3 * (16 << 20)).await, Ok(true), "there is more");
+    starts(&two, &alone).await;
+    let has = async |rows: usize| {
+        until("what was brought to be replayed", LONG, || async {
+            match sql(&two, "SELECT count(*) FROM public.t").await {
+                count if count == rows.to_string() => Look::There(()),
+                count => Look::NotYet(format!("{count} rows")),
+            }
+        })
+        .await
+        .unwrap();
+    };
+    has(3).await;
+    two.stop(Stop::Fast, LONG).await.unwrap();
+    assert_eq!(bring_log(&two, &store(), &stopped(&two).await, 1 << 30).await, Ok(false), "that is all");
+    starts(&two, &alone).await;
+    has(6).await;
+    assert_eq!(waiting(&two.log_folder()).await, 0, "what comes from the repository is not sent there");
+    for engine in [&*one, &two] {
+        engine.stop(Stop::Fast, LONG).await.unwrap();
+    }
+}
+
+async fn stopped(engine: &Postgres) -> Offline {
+    match engine.data().await.unwrap() {
+        Folder::Present(replica) => replica,
+        other => panic!("{other:?}"),
+    }
 }
 
 async fn the_whole_way() {
@@ -182,27 +269,19 @@ async fn the_whole_way() {
     std::fs::set_permissions(PROGRAM, std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::create_dir_all(paths::RUN).unwrap();
 
-    let one = Arc::new(Postgres::open(layout("one"), settings("one", 5432)).await.unwrap());
-    one.initialise().await.unwrap();
-    one.start(&keelson_engine::Role::Primary).await.unwrap();
-    one.ready(LONG).await.unwrap();
-    let (known, knowns) = watch::channel(known());
-    let (_facts, facts) = watch::channel(facts(&one).await);
-    let (_reports, reports) = watch::channel(Report { role: Role::Primary, ..Report::default() });
-    let (_room, room) = watch::channel(Room::default());
-    let inputs = Inputs { here: here(), engine: one.clone(), known: knowns, facts, reports, room };
-    let ((told, tolds), (backup, backups)) = (watch::channel(Told::default()), watch::channel(None));
-    follow(inputs.clone(), told);
+    let one = primary().await;
+    let Shop { known, inputs, tolds, .. } = &archives(one.clone()).await;
+    let (backup, backups) = watch::channel(None);
     tokio::spawn(base::follow(inputs.clone(), backup));
 
-    archived(&tolds, "the repository to be empty", |archive| archive.backups == Some(vec![])).await;
+    archived(tolds, "the repository to be empty", |archive| archive.backups == Some(vec![])).await;
     sql(&one, "CREATE TABLE public.t (i int)").await;
     sql(&one, "INSERT INTO public.t SELECT generate_series(1, 1000)").await;
-    backed_up(&known, &backups, "first").await;
-    archived(&tolds, "it to be on the shelf", |archive| archive.first_recoverable.is_some()).await;
+    backed_up(known, &backups, "first").await;
+    archived(tolds, "it to be on the shelf", |archive| archive.first_recoverable.is_some()).await;
     sql(&one, "INSERT INTO public.t VALUES (1001)").await;
-    backed_up(&known, &backups, "second").await;
-    archived(&tolds, "both", |archive| archive.backups.as_ref().is_some_and(|all| all.len() == 2)).await;
+    backed_up(known, &backups, "second").await;
+    archived(tolds, "both", |archive| archive.backups.as_ref().is_some_and(|all| all.len() == 2)).await;
     let names = tolds.borrow().archive.clone().unwrap().backups.unwrap();
     assert!(names[1].contains("_D_"), "the second builds on the first: {names:?}");
 
@@ -212,11 +291,11 @@ async fn the_whole_way() {
     allow(0o500);
     sql(&one, "INSERT INTO public.t VALUES (1002)").await;
     sql(&one, "SELECT pg_switch_wal()").await;
-    archived(&tolds, "it to be said", |archive| archive.reason.as_deref() == Some(backup_reasons::DENIED))
+    archived(tolds, "it to be said", |archive| archive.reason.as_deref() == Some(backup_reasons::DENIED))
         .await;
     assert!(waiting(&one.log_folder()).await > 0, "nothing is dropped");
     allow(0o700);
-    archived(&tolds, "it to be over", |archive| archive.reason.is_none()).await;
+    archived(tolds, "it to be over", |archive| archive.reason.is_none()).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     let moment = Timestamp::now();
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -231,15 +310,14 @@ async fn the_whole_way() {
     assert!(refused.problem.contains("Possible is from"), "{}", refused.problem);
 
     restore(&two, &wish(RestorePoint::Time(moment)), PROGRAM, || ()).await.unwrap();
-    two.start(&keelson_engine::Role::Primary).await.unwrap();
-    two.ready(LONG).await.unwrap();
+    starts(&two, &keelson_engine::Role::Primary).await;
     assert_eq!(sql(&two, "SELECT count(*) || ' ' || max(i) FROM public.t").await, "1002 1002");
     assert_eq!(two.status(LONG).await.unwrap().timeline, 2);
 
     // What was restored has the same system identifier, and may not write to the repository that it came from.
     let here = Environment { database: "copy".to_owned(), ..here() };
     let rule = known.borrow().settings.backup.clone().unwrap();
-    let foreign = claim(&Inputs { here, ..inputs }, &rule).await.unwrap_err();
+    let foreign = claim(&Inputs { here, ..inputs.clone() }, &rule).await.unwrap_err();
     assert_eq!(foreign.reason, backup_reasons::FOREIGN);
     assert!(foreign.problem.contains("shop/orders"), "{}", foreign.problem);
     for engine in [&*one, &two] {

@@ -94,13 +94,8 @@ async fn what_was_backed_up_is_restored_to_a_marked_moment_and_to_no_other() {
     bed.client().await;
     bed.sql("create table t (id int primary key)").await;
     bed.sql("insert into t select generate_series(1, 1000)").await;
-    let asked: Backup = serde_json::from_value(json!({
-        "apiVersion": "keelson.dev/v1", "kind": "Backup", "metadata": {"name": "by-hand"},
-        "spec": {"database": "orders", "method": "full"}
-    }))
-    .unwrap();
-    let backups: Api<Backup> = bed.api();
-    backups.create(&PostParams::default(), &asked).await.unwrap();
+    let said = bed.keelson(&["backup", "orders", "--name", "by-hand", "--method", "full"]);
+    assert!(said.starts_with("by-hand is complete: full, "), "{said}");
     let status = complete(&bed, "by-hand").await.status.unwrap();
     assert_eq!(status.method.as_ref().map(ToString::to_string).as_deref(), Some("full"));
     assert!(status.stored_bytes.is_some_and(|bytes| bytes > 1 << 20), "{status:?}");

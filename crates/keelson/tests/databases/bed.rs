@@ -114,6 +114,18 @@ impl Bed {
         self.cluster.kubectl(&all).unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
     }
 
+    /// What a command of the program says to a person, in the namespace of the test.
+    pub fn keelson(&self, arguments: &[&str]) -> String {
+        let said = std::process::Command::new(env!("CARGO_BIN_EXE_keelson"))
+            .args(arguments)
+            .args(["--namespace", &self.namespace])
+            .env("KUBECONFIG", self.cluster.testbed().unwrap().root().join("kubeconfig"))
+            .output()
+            .unwrap();
+        assert!(said.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8_lossy(&said.stdout).into_owned()
+    }
+
     /// Creates the database `orders`.
     pub async fn create(&self, spec: Value) {
         let object = json!({

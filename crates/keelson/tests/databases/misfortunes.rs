@@ -280,15 +280,8 @@ impl Bed {
     }
 
     fn switch_over(&self, leader: &str, to: Option<&str>) {
-        let kubeconfig = self.cluster.testbed().unwrap().root().join("kubeconfig");
-        let said = std::process::Command::new(env!("CARGO_BIN_EXE_keelson"))
-            .args(["switchover", "orders", "--namespace", &self.namespace])
-            .args(to.iter().flat_map(|to| ["--to", to]))
-            .env("KUBECONFIG", kubeconfig)
-            .output()
-            .unwrap();
-        let printed = String::from_utf8_lossy(&said.stdout).into_owned();
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let named: Vec<&str> = to.iter().flat_map(|to| ["--to", to]).collect();
+        let printed = self.keelson(&[&["switchover", "orders"], &named[..]].concat());
         assert!(printed.contains("leads, ") && !printed.starts_with(leader), "{printed}");
         assert!(to.is_none_or(|to| printed.starts_with(to)), "{to:?} was to lead: {printed}");
     }
