@@ -69,8 +69,9 @@ pub(crate) async fn bring_log(
             break;
         }
         // As PostgreSQL does with what comes from elsewhere: it is in the repository, and not sent there again.
-        let done = folder.join("archive_status").join(format!("{name}.done"));
-        tokio::fs::write(&done, "").await.map_err(|error| local(&done, &error))?;
+        let note = |what: &str| folder.join("archive_status").join(format!("{name}.{what}"));
+        tokio::fs::write(note("done"), "").await.map_err(|error| local(&note("done"), &error))?;
+        let _ = tokio::fs::remove_file(note("ready")).await;
         brought += 1;
     }
     drop(fetcher);
@@ -111,7 +112,7 @@ mod tests {
         assert_eq!(at_once(Room { size: 100 * GIB, free: 50 * GIB }), AT_ONCE);
         assert_eq!(at_once(Room::default()), AT_ONCE, "nothing is known of it");
         let little = Room { size: GIB, free: 256 << 20 };
-        assert_eq!(at_once(little), (256 - 64) / 2 << 20);
+        assert_eq!(at_once(little), ((256 - 64) / 2) << 20);
         assert_eq!(at_once(Room { size: GIB, free: 40 << 20 }), 0);
     }
 
