@@ -5,7 +5,7 @@ use keelson_api::v1::{Backup, Database};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use testbed::{Look, until};
+use testbed::{Fault, Look, Which, until};
 
 use crate::bed::{Bed, LONG, condition, primary};
 
@@ -160,5 +160,44 @@ async fn another_databases_path_is_refused_and_the_database_serves_all_the_same(
         })
         .await;
     assert!(condition(&refused, "Ready").unwrap().0);
+    bed.close().await;
+}
+
+#[tokio::test]
+async fn a_replica_that_was_away_for_too_long_finds_its_log_in_the_repository() {
+    let bed = Bed::open("log-found").await;
+    let store = Store::open(&bed).await;
+    bed.create(spec(2, store.at(&bed.namespace))).await;
+    bed.ready(2).await;
+    let database = bed.until("the first backup", LONG, can_be_restored).await;
+    let leader = primary(&database);
+    let replica = if leader == "orders-0" { "orders-1" } else { "orders-0" };
+    bed.ask(&leader, "create table t (id int)");
+
+    let away = Fault::ProcessPause { container: bed.container_of(replica).await, which: Which::All };
+    bed.cluster.inject(&away).unwrap();
+    // More than is kept for a replica on a volume of this size (256 MiB).
+    bed.ask(
+        &leader,
+        "do $$ begin for n in 1..30 loop insert into t values (n); perform pg_switch_wal(); end loop; end $$",
+    );
+    let lost = "select wal_status from pg_replication_slots where slot_type = 'physical'";
+    until("the replica to be given up", LONG, || async {
+        match bed.ask(&leader, &format!("checkpoint; {lost}")).as_str() {
+            "lost" => Look::There(()),
+            other => Look::NotYet(other.to_owned()),
+        }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", bed.evidence()));
+    archived(&bed, &leader).await;
+    bed.cluster.heal(&away).unwrap();
+
+    bed.says(replica, "postgres", "select count(*) from t", "30").await;
+    bed.says(&leader, "postgres", "select count(*) from pg_stat_replication where state = 'streaming'", "1")
+        .await;
+    let log = bed.kubectl(&["logs", replica, "-c", "database"]);
+    assert!(log.contains("log was brought from the repository"), "{log}");
+    assert!(!log.contains("this replica can't follow, so the leader is copied"), "{log}");
     bed.close().await;
 }
