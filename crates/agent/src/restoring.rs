@@ -47,7 +47,13 @@ pub(crate) async fn restore(
     begins();
     let failed = |error: keelson_engine::Error| {
         let problem = format!("the restore from {} failed: {error}", repository.location());
-        Trouble { reason: "RestoreFailed", problem, passes: true }
+        match error {
+            // When a part of the log was archived is known; when its last commit was made is seen in it.
+            keelson_engine::Error::OutOfLog { .. } => {
+                refused(format!("{problem}. Ask for an earlier moment, or for the latest, in a new Database"))
+            }
+            _ => Trouble { reason: "RestoreFailed", problem, passes: true },
+        }
     };
     let folder = engine.begin_restore().await.map_err(failed)?;
     let progress = watch::Sender::default();

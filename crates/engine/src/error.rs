@@ -56,6 +56,12 @@ pub enum Error {
         /// The database's own words.
         said: String,
     },
+    /// All of the log was replayed, and the end that was wanted is not in it.
+    #[error("the log ends before the moment that is wanted{}", last_commit(last))]
+    OutOfLog {
+        /// When the last commit was made that is in it, in the database's own words.
+        last: Option<String>,
+    },
     /// Somebody else has the volume.
     #[error("another instance still runs on {}: wait until it has ended", volume.display())]
     InUse {
@@ -99,6 +105,10 @@ pub enum Error {
 
 /// The result of a call to an engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+fn last_commit(last: &Option<String>) -> String {
+    last.as_ref().map(|last| format!(": its last commit is of {last}")).unwrap_or_default()
+}
 
 fn named(parameter: &Option<String>) -> String {
     parameter.as_ref().map_or_else(|| "these parameters".to_owned(), |name| format!("the parameter {name}"))

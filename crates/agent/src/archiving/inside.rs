@@ -310,6 +310,15 @@ async fn the_whole_way() {
     assert_eq!(refused.reason, backup_reasons::TARGET_REFUSED);
     assert!(refused.problem.contains("Possible is from"), "{}", refused.problem);
 
+    // Something was archived at this moment, and nothing was committed between the last commit in it and then.
+    let files = std::fs::read_dir(log).unwrap().map(|file| file.unwrap().metadata().unwrap());
+    let stored = files.map(|file| file.modified().unwrap()).max().unwrap();
+    let late = wish(RestorePoint::Time(Timestamp::try_from(stored).unwrap()));
+    let refused = restore(&two, &late, PROGRAM, || ()).await.unwrap_err();
+    assert_eq!((refused.reason, refused.passes), (backup_reasons::TARGET_REFUSED, false), "{refused:?}");
+    assert!(refused.problem.contains("its last commit is of 20"), "{}", refused.problem);
+    assert!(refused.problem.contains("Ask for an earlier moment"), "{}", refused.problem);
+
     restore(&two, &wish(RestorePoint::Time(moment)), PROGRAM, || ()).await.unwrap();
     starts(&two, &keelson_engine::Role::Primary).await;
     assert_eq!(sql(&two, "SELECT count(*) || ' ' || max(i) FROM public.t").await, "1002 1002");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::catalogue::{Backup, Catalogue};
 use crate::history::History;
@@ -145,6 +145,9 @@ pub enum Refusal {
     },
 }
 
+/// Stores tell when something was stored in whole seconds, and what they leave out is less than this.
+const WHOLE_SECONDS: SignedDuration = SignedDuration::from_secs(1);
+
 /// A backup that can be used, and how far one gets from it.
 struct Usable<'a> {
     backup: &'a Backup,
@@ -185,7 +188,8 @@ pub fn choose(
     let best = usable.iter().rfind(before).ok_or_else(early)?;
     let beyond = match (target, position) {
         (_, Some(lsn)) => lsn > best.end,
-        (Target::Time(time), _) => *time > best.last,
+        // Within what a store leaves out of its times, the replay itself finds out.
+        (Target::Time(time), _) => time.duration_since(best.last) >= WHOLE_SECONDS,
         (Target::Latest, _) => best.gap,
         _ => false,
     };
@@ -378,6 +382,12 @@ mod tests {
                 "{refusal}"
             );
         }
+        let within = at(69) + SignedDuration::from_millis(999);
+        assert_eq!(
+            chosen(&catalogue, Target::Time(within)),
+            Ok(vec![2, 4]),
+            "it was stored within this second"
+        );
         for late in [Target::Time(at(70)), Target::Lsn(inside(7))] {
             let refusal = chosen(&catalogue, late).unwrap_err();
             assert!(

@@ -67,7 +67,7 @@ impl Postgres {
         let mut replay = std::pin::pin!(self.programs.run("postgres", arguments, said));
         tokio::select! {
             ended = &mut replay => {
-                ended?;
+                ended.map_err(explained)?;
                 let why = "PostgreSQL ended before the replay had".to_owned();
                 return Err(Error::Data { doing: DOING, why });
             }
@@ -116,6 +116,18 @@ impl Postgres {
             line(&mut conf, name, value, "");
         }
         conf
+    }
+}
+
+/// What it means that the server ended with an error.
+fn explained(error: Error) -> Error {
+    const LAST: &str = "last completed transaction was at log time ";
+    match error {
+        Error::Program { said, .. } if said.contains("before configured recovery target was reached") => {
+            let last = said.lines().find_map(|line| line.split_once(LAST));
+            Error::OutOfLog { last: last.map(|(_, moment)| moment.trim().to_owned()) }
+        }
+        other => other,
     }
 }
 

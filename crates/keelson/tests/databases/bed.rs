@@ -155,7 +155,8 @@ impl Bed {
         }
     }
 
-    /// Waits until it serves with so many instances, as asked.
+    /// Waits until it serves with so many instances, as asked, and none of them would be missed: where commits wait for
+    /// others, each of those can be elected.
     pub async fn ready(&self, instances: i32) -> Database {
         self.until(&format!("{instances} instances to serve"), LONG, |database| {
             let status = database.status.clone().unwrap_or_default();
@@ -165,6 +166,7 @@ impl Bed {
                 && status.replicas == Some(instances)
                 && status.observed_generation == database.metadata.generation
                 && condition(database, "Ready").is_some_and(|ready| ready.0)
+                && are_electable(database, instances)
         })
         .await
     }
@@ -176,8 +178,9 @@ impl Bed {
             self.cluster.kubectl(&all).unwrap_or_else(|error| error.to_string())
         };
         let pods = ask(&["get", "pods,pvc", "-o", "wide"]);
+        let leases = ask(&["get", "leases", "-o", "yaml"]);
         let events = ask(&["get", "events", "--sort-by=.lastTimestamp"]);
-        let mut text = format!("{pods}\n{events}\n");
+        let mut text = format!("{pods}\n{leases}\n{events}\n");
         for number in 0..3 {
             text += &ask(&["logs", &format!("orders-{number}"), "-c", "database", "--tail=15"]);
         }
@@ -296,6 +299,15 @@ pub fn condition(database: &Database, kind: &str) -> Option<(bool, String, Strin
     let conditions = &database.status.as_ref()?.conditions;
     let found = conditions.iter().find(|condition| condition.type_ == kind)?;
     Some((found.status == "True", found.reason.clone(), found.message.clone()))
+}
+
+/// Whether so many instances could lose any one of them at once. Where commits wait for nobody else, all may be elected.
+fn are_electable(database: &Database, instances: i32) -> bool {
+    let waits = database.spec.durability.as_ref().is_none_or(|mode| mode.to_string() == "quorum");
+    let rows = database.status.iter().flat_map(|status| &status.instances);
+    let synchronous =
+        rows.filter(|row| row.role.as_ref().is_some_and(|role| role.to_string() == "synchronous"));
+    !waits || i32::try_from(synchronous.count()).is_ok_and(|count| count == instances - 1)
 }
 
 /// The primary's name.
