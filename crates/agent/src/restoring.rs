@@ -74,10 +74,11 @@ pub(crate) async fn restore(
         settings: recovery_settings(&choice),
         restore_command: format!("{program} fetch-log {} %f \"%p\"", socket.display()),
     };
-    let system = engine.finish_restore(&recovery).await.map_err(failed);
+    let finished = engine.finish_restore(&recovery).await.map_err(failed);
     drop(serving);
     let _ = tokio::fs::remove_dir_all(&ahead).await;
-    tracing::info!(system = system?, "a database was restored");
+    let system = finished?;
+    tracing::info!(system, "a database was restored");
     Ok(())
 }
 
