@@ -62,12 +62,21 @@ async fn forward(output: Option<impl AsyncRead + Unpin>, damage: Damage) {
             damage.tell();
         }
         match severity(text) {
+            _ if is_of_our_making(text) => {}
             Severity::Bad => tracing::error!(target: "postgres", "{text}"),
             Severity::Odd => tracing::warn!(target: "postgres", "{text}"),
             Severity::Plain => tracing::info!(target: "postgres", "{text}"),
         }
         line.clear();
     }
+}
+
+/// Whether a line complains, every few seconds, that there is no command to archive with: the agent archives without one,
+/// and says itself what is wrong when it can't.
+fn is_of_our_making(line: &str) -> bool {
+    // The name stands in quotes from PostgreSQL 17 on.
+    let complaint = line.contains("WARNING:  ") && line.ends_with("yet archiving is not configured");
+    complaint || line.ends_with("DETAIL:  archive_command is not set.")
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -188,6 +197,19 @@ mod tests {
         assert!(tells_of_damage(&line(failed)));
         assert!(!tells_of_damage(&line("PANIC:  could not write to file \"x\": No space left on device")));
         assert!(!tells_of_damage(&line("ERROR:  could not read block 1: Input/output error")));
+    }
+
+    #[test]
+    fn the_want_of_a_command_to_archive_with_is_not_told() {
+        let line = |text: &str| format!("2026-01-01 00:00:00.000 UTC [1] {text}");
+        for complaint in [
+            "WARNING:  archive_mode enabled, yet archiving is not configured",
+            "WARNING:  \"archive_mode\" enabled, yet archiving is not configured",
+            "DETAIL:  archive_command is not set.",
+        ] {
+            assert!(is_of_our_making(&line(complaint)), "{complaint}");
+        }
+        assert!(!is_of_our_making(&line("WARNING:  archiving write-ahead log file \"x\" failed too many times")));
     }
 
     #[test]

@@ -42,6 +42,12 @@ impl Term {
         moments.get(needed.max(1) - 1).copied()
     }
 
+    /// Whether so many of those that commits wait for are there that commits end.
+    fn has_enough(&self) -> bool {
+        let there = self.commits.names.iter().filter(|name| self.streamed.contains_key(*name)).count();
+        there >= self.commits.count
+    }
+
     /// Whether enough of those that commits wait for have all that was acknowledged before they did.
     fn is_settled(&self, standbys: &[Standby]) -> bool {
         let Some((_, Some(end))) = self.in_force else { return planted::is(Bug::NeverUnsettled) };
@@ -149,9 +155,16 @@ impl Machine {
         if goal.is_empty() && required && !term.quorum.is_empty() {
             return Change::Nothing;
         }
-        if !term.quorum.elects_without(&self.me.holder.name) && !goal.is_empty() && term.commits != goal {
+        let contested = term.quorum.elects_without(&self.me.holder.name);
+        if !contested && !goal.is_empty() && term.commits != goal {
             // While nobody else can be elected, commits may wait for anybody.
             return Change::Commits(goal);
+        }
+        if contested && !goal.is_empty() && !term.has_enough() {
+            // Most of those that commits wait for are gone, perhaps for good. One by one it can't be changed: that takes
+            // commits that nobody acknowledges. The leader has all that was acknowledged; until others are known to,
+            // nobody but it may be elected.
+            return Change::Lease(Quorum::default());
         }
         quorum::next(&term.quorum, &term.commits, &goal, term.is_settled(&instance.standbys))
     }
