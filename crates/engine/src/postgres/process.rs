@@ -209,7 +209,9 @@ mod tests {
         ] {
             assert!(is_of_our_making(&line(complaint)), "{complaint}");
         }
-        assert!(!is_of_our_making(&line("WARNING:  archiving write-ahead log file \"x\" failed too many times")));
+        assert!(!is_of_our_making(&line(
+            "WARNING:  archiving write-ahead log file \"x\" failed too many times"
+        )));
     }
 
     #[test]
