@@ -74,7 +74,7 @@ impl Machine {
             // It was given to this instance, which has all there was. Who does not know how far it was gives it
             // to nobody but itself. One that lacks something can still be elected, as anybody can.
             (None, Some(Successor::Named(name))) if *name == self.me.holder.name => {
-                let all = self.position() >= lease.end || planted::is(Bug::GivenToTheLesser);
+                let all = self.has_all(lease) || planted::is(Bug::GivenToTheLesser);
                 let elected = || self.is_elected(lease, now) && !planted::is(Bug::GivenOnly);
                 lease.end.is_none() || led || all || elected()
             }
@@ -82,10 +82,19 @@ impl Machine {
             (None, _) if led => now >= *since + 2 * lease.ttl,
             // There has never been a database.
             (None, _) if lease.system.is_none() => true,
+            // Who was to take over does not come, perhaps never again: scaled away, for one.
+            (None, Some(Successor::Named(_))) if self.has_all(lease) && self.is_able() => {
+                now >= *since + 2 * lease.ttl || self.is_elected(lease, now)
+            }
             _ => self.is_elected(lease, now),
         };
         let next = lease.epoch + u64::from(!planted::is(Bug::SameEpoch));
         free.then(|| (Some(lease.version.clone()), next))
+    }
+
+    /// Whether it has all that there was when the Lease was given to somebody.
+    fn has_all(&self, lease: &Lease) -> bool {
+        lease.end.is_some() && self.position() >= lease.end
     }
 
     /// The number of the history that this instance begins, if it has to: none that anybody could have begun. The

@@ -65,24 +65,16 @@ impl Machine {
             return look.then(|| self.read(now)).flatten();
         };
         let (replaces, which, until) = (Some(version.clone()), (term.epoch, term.history), term.until);
-        let ends = matches!(self.role, Role::Yielding { .. }) && self.has_stopped();
-        if ends && self.has_only_led_before(term.epoch) {
-            // It may be the only one that has all. A Lease that still has its name says so, and its note is of an earlier
-            // epoch: let go, the Lease could come to be nobody's to take. Others are told, and can be elected.
-            if now >= until {
-                self.role = Role::Follower;
-            }
-            return None;
-        }
         if let Role::Yielding { to, .. } = &self.role
             && (self.has_stopped() || planted::is(Bug::ReleaseWhileRunning))
         {
-            // One that did not end in good order can't know what the other has.
-            let whole = self.position().is_some();
-            let successor = match to {
-                Some(Successor::Named(_)) if !whole => Successor::Any,
-                Some(successor) => successor.clone(),
-                None => Successor::Named(self.me.holder.name.clone()),
+            let Some(successor) = self.heir(term, to.as_ref()) else {
+                // A Lease that still has its name says that it may be the only one that has all; others are told, and can
+                // be elected.
+                if now >= until {
+                    self.role = Role::Follower;
+                }
+                return None;
             };
             let draft = self.draft(None, which, Some(successor), term.quorum.clone());
             return self.ask(Asked::Release, Request::Write { draft, replaces }, now);
@@ -107,11 +99,22 @@ impl Machine {
         self.ask(Asked::Renew { quorum, ttl: self.settings.ttl }, Request::Write { draft, replaces }, now)
     }
 
-    /// Whether its data took writes in an earlier epoch, and in this one not yet. How far such data is, is not known before
-    /// it leads; one that has followed is started without leading, and can say.
-    fn has_only_led_before(&self, epoch: u64) -> bool {
+    /// Whose the Lease is to take when it is let go. To name somebody is to say how far the log is: whoever has all of that
+    /// may lead. One that did not end in good order can't know that, and leaves it to an election; where nobody else can be
+    /// elected, it does not let go.
+    fn heir(&self, term: &Term, to: Option<&Successor>) -> Option<Successor> {
+        let me = &self.me.holder.name;
         let led = self.instance.as_ref().and_then(|instance| instance.data.led());
-        led.is_some_and(|led| led != epoch)
+        // Its data took writes in an earlier epoch, and in this one not yet: how far it is, is not known before it leads. (One
+        // that has followed is started without leading, and can say.)
+        if led.is_some_and(|led| led != term.epoch) {
+            return None;
+        }
+        match to {
+            Some(Successor::Named(_)) if self.position().is_some() => to.cloned(),
+            Some(_) if term.quorum.elects_without(me) => Some(Successor::Any),
+            _ => self.position().map(|_| Successor::Named(me.clone())),
+        }
     }
 
     /// Commits change whom they wait for when the Lease is known and allows it.

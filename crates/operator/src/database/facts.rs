@@ -20,6 +20,8 @@ pub struct Observed {
     pub namespace: String,
     /// Its uid.
     pub uid: String,
+    /// When it was made.
+    pub made: Timestamp,
     /// The generation of its spec.
     pub generation: Option<i64>,
     /// What a person asks for.
@@ -149,6 +151,8 @@ impl Claim {
 pub struct Lately {
     /// A handover was asked of this leader, so long ago.
     pub handover: Option<(String, Duration)>,
+    /// This pod may have been told to end or to restart: that was not answered, so long ago, and may still come.
+    pub doubtful: Option<(String, Duration)>,
     /// The Secrets were written because somebody missed them, so long ago.
     pub secrets: Option<Duration>,
     /// The cluster would not have a child as it should be, with this reason.

@@ -10,6 +10,7 @@ use super::plan::Step;
 #[derive(Debug, Default, Clone)]
 pub struct Marks {
     handover: Option<(String, Instant)>,
+    doubtful: Option<(String, Instant)>,
     secrets: Option<Instant>,
     growth_refused: Option<(String, Instant)>,
     absent: BTreeMap<String, Instant>,
@@ -27,6 +28,16 @@ impl Marks {
             Step::HandOver { from, .. } => self.handover = Some((from.clone(), now)),
             Step::Grow { .. } => self.growth_refused = None,
             _ => {}
+        }
+        if self.doubtful.as_ref().is_some_and(|(pod, _)| Some(pod.as_str()) == step.disturbs()) {
+            self.doubtful = None;
+        }
+    }
+
+    /// A step may have been taken, or may still be: nobody has said.
+    pub fn tried(&mut self, step: &Step, now: Instant) {
+        if let Some(pod) = step.disturbs() {
+            self.doubtful = Some((pod.to_owned(), now));
         }
     }
 
@@ -49,6 +60,7 @@ impl Marks {
         let ago = |since: Instant| now.saturating_duration_since(since);
         Lately {
             handover: self.handover.clone().map(|(leader, since)| (leader, ago(since))),
+            doubtful: self.doubtful.clone().map(|(pod, since)| (pod, ago(since))),
             secrets: self.secrets.map(ago),
             refused: None,
             growth_refused: self.growth_refused.clone().map(|(why, since)| (why, ago(since))),

@@ -224,7 +224,12 @@ impl DatabaseController {
                             self.mark(round.key(), |marks| marks.refused(error.to_string(), Instant::now()));
                             done = Done::LookAgain;
                         }
-                        Err(error) => return Err(error.into()),
+                        Err(error) => {
+                            if error.class() == Class::Transient {
+                                self.mark(round.key(), |marks| marks.tried(step, Instant::now()));
+                            }
+                            return Err(error.into());
+                        }
                         Ok(()) => self.mark(round.key(), |marks| marks.took(step, Instant::now())),
                     }
                 }

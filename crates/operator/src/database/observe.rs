@@ -99,6 +99,7 @@ fn facts(
     let whose = Whose { namespace: &namespace, name: &name, uid: &uid, rotation: &rotation };
     Ok(Observed {
         secrets_mark: root.mark(whose),
+        made: made(&database.metadata),
         generation: database.metadata.generation,
         spec: database.spec.clone(),
         status: database.status.clone().unwrap_or_default(),

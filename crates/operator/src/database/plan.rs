@@ -139,6 +139,16 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// The pod that ends or restarts with it.
+    pub fn disturbs(&self) -> Option<&str> {
+        match self {
+            Step::Restart { pod, .. } | Step::Replace { pod, .. } => Some(pod),
+            _ => None,
+        }
+    }
+}
+
 /// Why nothing is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldUp {
@@ -215,6 +225,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     let settings = settings(seen)?;
     let version = version(seen, &settings)?;
     let adopted = volumes_of_another(seen, settings.replicas)?;
+    pods_of_another(seen)?;
 
     let until = certificate_until(seen, now);
     let scaling = scale(seen, settings.replicas);
@@ -351,6 +362,24 @@ fn foreign_volumes(seen: &Observed) -> impl Iterator<Item = &Claim> {
 /// Whether this Database goes on with volumes of an older one.
 fn goes_on(seen: &Observed) -> bool {
     seen.claims.iter().any(|claim| claim.adopted) || foreign_volumes(seen).next().is_some()
+}
+
+/// A StatefulSet that finds its pods' names taken tries again less and less often, and nobody tells it when they are
+/// free: it is made when they are.
+fn pods_of_another(seen: &Observed) -> Result<(), HeldUp> {
+    let older = seen.instances.iter().filter(|instance| instance.made < seen.made);
+    let names: Vec<&str> = older.map(|instance| instance.name.as_str()).collect();
+    if names.is_empty() || seen.set.is_some() {
+        return Ok(());
+    }
+    Err(HeldUp {
+        reason: "PodsFound",
+        message: format!(
+            "pods of an older Database of this name are still there ({}). If they do not end by themselves, delete them",
+            names.join(", ")
+        ),
+        waits: true,
+    })
 }
 
 /// Volumes that an older Database of this name has left are not taken unasked.
@@ -534,7 +563,8 @@ fn removed_volumes(seen: &Observed, settings: &Settings) -> Vec<Step> {
 
 /// A handover takes a moment: the same leader is not asked again at once.
 fn paced(seen: &Observed, steps: Vec<Step>) -> (Vec<Step>, Option<Duration>) {
-    let mut pause = None;
+    let doubt = seen.lately.doubtful.as_ref().and_then(|(_, ago)| turns::DOUBT.checked_sub(*ago));
+    let mut pause = doubt.filter(|left| !left.is_zero());
     let steps = steps.into_iter().filter(|step| match (step, &seen.lately.handover) {
         (Step::HandOver { from, .. }, Some((asked, ago))) if from == asked && *ago < HANDOVER_PACE => {
             pause = Some(HANDOVER_PACE.saturating_sub(*ago));

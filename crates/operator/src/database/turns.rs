@@ -1,6 +1,8 @@
 //! Whose turn it is when instances must be replaced or restarted: one at a time, replicas first, the leader
 //! last and by handover, and nobody before the one before is back.
 
+use std::time::Duration;
+
 use keelson_api::instance::{Names, fingerprint};
 use keelson_api::v1::Role;
 use keelson_ha::planted::{self, Bug};
@@ -33,6 +35,9 @@ enum Need {
     /// A restart of the database in its pod.
     Restart,
 }
+
+/// So long a request may come late: an API server gives it up after a minute.
+pub(super) const DOUBT: Duration = Duration::from_secs(60);
 
 /// So often an instance restarts for settings that it then still does not run with.
 const RESTARTS: u32 = 3;
@@ -92,6 +97,13 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted) -> Turn {
     if let Some(unwell) = unwell.filter(|_| !planted::is(Bug::TwoAtOnce)) {
         return Turn::Wait(format!("waits until {} serves", unwell.name));
     }
+    // That it was told to end or restart was not answered, and may still come: until then it is that one's turn.
+    if let Some(told) = instances.iter().find(|instance| view.is_doubtful(instance)) {
+        return match view.need(told) == Need::Nothing || view.leads(told) {
+            true => Turn::Wait(format!("waits to see whether {} restarts", told.name)),
+            false => view.take(told),
+        };
+    }
     let needy = instances.iter().rev().filter(|instance| view.need(instance) != Need::Nothing);
     let (leading, others): (Vec<&&Instance>, Vec<&&Instance>) = needy.partition(|one| view.leads(one));
     match (others.first(), leading.first()) {
@@ -146,6 +158,11 @@ impl View<'_> {
     /// Whether its token is of an account that is no more.
     fn is_mute(&self, instance: &Instance) -> bool {
         self.seen.account.is_some_and(|made| instance.made < made)
+    }
+
+    fn is_doubtful(&self, instance: &Instance) -> bool {
+        let lately = self.seen.lately.doubtful.as_ref();
+        lately.is_some_and(|(pod, ago)| *pod == instance.name && *ago < DOUBT)
     }
 
     fn leads(&self, instance: &Instance) -> bool {

@@ -244,6 +244,43 @@ fn one_that_lacks_the_end_of_what_it_is_given_can_be_elected() {
     assert!(taken.iter().any(|request| takes(request) == Some("12")), "{taken:?}");
 }
 
+/// Found by the simulator: leadership was given to one that was just being scaled away, and nobody could be elected.
+#[test]
+fn what_is_given_to_one_that_does_not_come_is_for_whoever_has_all_there_was() {
+    let start = Instant::now();
+    for (offset, successor, may) in [
+        (200, Successor::Named(name(2)), true),
+        (199, Successor::Named(name(2)), false),
+        (200, Successor::Any, false),
+    ] {
+        let mut me = follower(1, start, settings(), &[]);
+        me.step(Input::Instance(replica(offset, Receiving::Waiting)), start);
+        let given = Lease { quorum: quorum(&[]), ..free(successor) };
+        assert_eq!(takes(&me.step(Input::Seen(given.clone()), start)), None);
+        assert_eq!(me.step(Input::Tick, start + 9 * SECOND), Some(Request::Read));
+        let looked = me.step(Input::Read(Some(given)), start + 9 * SECOND);
+        assert_eq!(takes(&looked), None, "it may still come");
+        let tried = me.step(Input::Tick, start + 10 * SECOND);
+        assert_eq!(takes(&tried).is_some(), may, "{offset}");
+    }
+}
+
+/// Found by the simulator: it let go of the Lease before it had taken writes, and no note said that it was its own.
+#[test]
+fn one_that_can_not_say_how_far_it_is_keeps_a_lease_that_nobody_else_could_take() {
+    let start = Instant::now();
+    for (members, successor) in [(&[][..], None), (&[1, 2], Some(Successor::Any))] {
+        let mut me = leader(start, settings(), members);
+        me.step(Input::Stop, start);
+        let request = me.step(ended(false), start);
+        let draft = request.map(|request| released(Some(request)));
+        assert_eq!(draft.and_then(|draft| draft.successor), successor);
+        if members.is_empty() {
+            assert!(!me.may_end(start + 3 * SECOND) && me.may_end(start + 4 * SECOND), "its term is over");
+        }
+    }
+}
+
 /// It leads again what it led, and its database has not been started yet.
 fn back_again(start: Instant) -> Machine {
     let mut me = machine(0, asynchronous());

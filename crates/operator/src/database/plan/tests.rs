@@ -27,6 +27,7 @@ fn fresh(spec: Value) -> Observed {
         name: "orders".to_owned(),
         namespace: "shop".to_owned(),
         uid: "1".to_owned(),
+        made: ago(7200),
         generation: Some(1),
         spec: serde_json::from_value(spec).unwrap(),
         status: DatabaseStatus::default(),
@@ -278,6 +279,20 @@ fn volumes_of_an_older_one_of_its_name_are_not_taken_unasked() {
     let made = plan(&seen, now());
     assert_eq!(made.steps, [Step::Adopt { claim: "data-orders-0".to_owned(), from: "0".to_owned() }]);
     assert!(made.wanted.is_some() && made.apply_set);
+}
+
+#[test]
+fn pods_of_an_older_one_of_its_name_are_gone_before_it_has_its_own() {
+    let older = running(json!({"replicas": 3}));
+    let mut seen = fresh(json!({"replicas": 3}));
+    seen.made = ago(60);
+    seen.instances = vec![Instance { deleting: true, ..older.instances[2].clone() }];
+    let made = plan(&seen, now());
+    assert_eq!((made.wanted.is_none(), made.apply_set, phase(&made)), (true, false, Phase::Pending));
+    let (holds, reason, message) = condition(&made, "Ready");
+    assert_eq!((holds, reason, message.contains("orders-2")), (Some(false), "PodsFound", true));
+    seen.instances.clear();
+    assert!(plan(&seen, now()).apply_set);
 }
 
 /// One of them may be gone, and be that of the first instance, which would make a new database on an empty volume.
@@ -704,6 +719,24 @@ fn one_that_was_told_to_restart_under_earlier_settings_is_waited_for() {
     assert_eq!(applied(&mut seen).steps, [], "two would restart at once");
     seen.instances[2].report.as_mut().unwrap().restarted = Some("of earlier settings".to_owned());
     assert!(matches!(&applied(&mut seen).steps[..], [Step::Restart { pod, .. }] if pod == "orders-1"));
+}
+
+/// Found by the simulator: the request was carried out ten seconds later, when another had been told to.
+#[test]
+fn while_it_is_not_known_whether_one_was_told_to_restart_no_other_is() {
+    let mut seen = running(json!({"replicas": 3}));
+    respec(&mut seen, json!({"replicas": 3, "parameters": {"max_connections": "200"}}));
+    applied(&mut seen);
+    pending(&mut seen);
+    let told = |seen: &Observed| plan(seen, now()).steps;
+    assert!(matches!(&told(&seen)[..], [Step::Restart { pod, .. }] if pod == "orders-2"));
+    seen.lately.doubtful = Some(("orders-1".to_owned(), Duration::from_secs(10)));
+    assert!(matches!(&told(&seen)[..], [Step::Restart { pod, .. }] if pod == "orders-1"));
+    seen.instances[1].report.as_mut().unwrap().pending_restart = false;
+    let made = plan(&seen, now());
+    assert_eq!((made.steps, made.again), (vec![], Some(Duration::from_secs(50))));
+    seen.lately.doubtful = Some(("orders-1".to_owned(), Duration::from_secs(60)));
+    assert!(matches!(&told(&seen)[..], [Step::Restart { pod, .. }] if pod == "orders-2"));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use keelson_kit::retry::Class;
 use keelson_operator::database::children::stateful_set::asked;
 use keelson_operator::database::facts::{Claim, Instance, Observed, Set, doubt};
 use keelson_operator::database::orders::{self, CLEANUP, Child, Order, Parting, parting};
-use keelson_operator::database::plan::{Plan, plan};
+use keelson_operator::database::plan::{Plan, Step, plan};
 
 use super::super::queue::Micros;
 use super::super::{SECOND, World};
@@ -44,6 +44,8 @@ pub struct Round {
     /// The moment of which the operator knew all.
     knew: Micros,
     todo: VecDeque<Write>,
+    /// What the request under way is to do to a pod or a volume.
+    step: Option<Step>,
     stage: Stage,
     plan: Option<Box<Plan>>,
     look_again: bool,
@@ -117,6 +119,7 @@ fn observe(cache: &Known, operator: &Operator, stored: &Stored, now: std::time::
         name: "orders".to_owned(),
         namespace: "shop".to_owned(),
         uid: stored.uid.to_string(),
+        made: World::time_of_day(stored.made),
         generation: Some(database.generation),
         spec: database.spec.clone(),
         status: database.status.clone(),
@@ -198,6 +201,7 @@ impl World {
             version: stored.version,
             knew,
             todo,
+            step: None,
             stage,
             plan: made,
             look_again: false,
@@ -222,6 +226,10 @@ impl World {
                 continue;
             }
             round.serial = serial;
+            round.step = match &write {
+                Write::Take(step) => Some(step.clone()),
+                _ => None,
+            };
             let request =
                 Request { uid: round.uid, version: round.version, knew: round.knew, write: Box::new(write) };
             let life = *life;
@@ -275,7 +283,12 @@ impl World {
                 }
             }
             Came::Conflict => fail(round, Class::Conflict),
-            Came::Failed => fail(round, Class::Transient),
+            Came::Failed => {
+                if let Some(step) = &round.step {
+                    operator.marks.tried(step, moment);
+                }
+                fail(round, Class::Transient);
+            }
         }
         self.go_on_with_round();
     }
