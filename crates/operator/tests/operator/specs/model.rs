@@ -57,6 +57,7 @@ impl Model {
             name: "orders".to_owned(),
             namespace: "shop".to_owned(),
             uid: "1".to_owned(),
+            made: now(),
             generation: Some(1),
             spec: serde_json::from_value(spec.clone()).unwrap(),
             status: DatabaseStatus::default(),
