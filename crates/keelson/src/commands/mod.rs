@@ -7,6 +7,7 @@ pub mod failure;
 pub mod hints;
 pub mod output;
 pub mod paint;
+pub mod plan;
 pub mod status;
 pub mod switchover;
 pub mod table;
@@ -35,6 +36,8 @@ Exit codes of the commands for people:
 pub enum Command {
     /// Show how databases are, what is wrong with them and what to do.
     Status(status::StatusArgs),
+    /// Show what would be done with a Database, and why, before it is.
+    Plan(plan::PlanArgs),
     /// Let another instance of a Database lead, without losing anything.
     Switchover(switchover::SwitchoverArgs),
     /// Back a Database up now.
@@ -61,6 +64,7 @@ fn refused(failure: &Failure) -> ExitCode {
 async fn act(command: Command) -> Result<Ended, Failure> {
     match command {
         Command::Status(args) => status::status(args).await,
+        Command::Plan(args) => plan::plan(args).await,
         Command::Switchover(args) => switchover::switchover(args).await,
         Command::Backup(args) => backup::backup(args).await,
     }
