@@ -3,14 +3,25 @@
 
 pub mod backup;
 pub mod cluster;
+pub mod completion;
+pub mod doctor;
 pub mod failure;
 pub mod hints;
+pub mod install;
+pub mod logs;
 pub mod output;
 pub mod paint;
 pub mod plan;
+pub mod psql;
+#[cfg(test)]
+pub mod reference;
+pub mod report;
+pub mod restart;
+pub mod restore;
 pub mod status;
 pub mod switchover;
 pub mod table;
+pub mod top;
 pub mod words;
 
 #[cfg(test)]
@@ -36,12 +47,30 @@ Exit codes of the commands for people:
 pub enum Command {
     /// Show how databases are, what is wrong with them and what to do.
     Status(status::StatusArgs),
+    /// Show how databases are, again and again.
+    Top(top::TopArgs),
     /// Show what would be done with a Database, and why, before it is.
     Plan(plan::PlanArgs),
+    /// Talk to a Database's primary with psql.
+    Psql(psql::PsqlArgs),
+    /// Show what all instances of a Database have logged, in the order in which it happened.
+    Logs(logs::LogsArgs),
     /// Let another instance of a Database lead, without losing anything.
     Switchover(switchover::SwitchoverArgs),
+    /// Give instances new pods, one after another, with the volumes that they have.
+    Restart(restart::RestartArgs),
     /// Back a Database up now.
     Backup(backup::BackupArgs),
+    /// Make a new Database from a backup, or from a moment of another.
+    Restore(restore::RestoreArgs),
+    /// See whether the cluster and the installation are as they should be.
+    Doctor(doctor::DoctorArgs),
+    /// Gather what somebody needs who is to find a bug, without anything secret.
+    Report(report::ReportArgs),
+    /// Install Keelson, or upgrade it, from what this program carries along.
+    Install(install::InstallArgs),
+    /// Print what a shell needs to complete these commands.
+    Completion(completion::CompletionArgs),
 }
 
 /// Runs it, and says why it could not.
@@ -64,9 +93,18 @@ fn refused(failure: &Failure) -> ExitCode {
 async fn act(command: Command) -> Result<Ended, Failure> {
     match command {
         Command::Status(args) => status::status(args).await,
+        Command::Top(args) => top::top(args).await,
         Command::Plan(args) => plan::plan(args).await,
+        Command::Psql(args) => psql::psql(args).await,
+        Command::Logs(args) => logs::logs(args).await,
         Command::Switchover(args) => switchover::switchover(args).await,
+        Command::Restart(args) => restart::restart(args).await,
         Command::Backup(args) => backup::backup(args).await,
+        Command::Restore(args) => restore::restore(args).await,
+        Command::Doctor(args) => doctor::doctor(args).await,
+        Command::Report(args) => report::report(args).await,
+        Command::Install(args) => install::install(args).await,
+        Command::Completion(args) => completion::completion(args),
     }
 }
 

@@ -25,7 +25,9 @@ pub enum Tone {
 pub struct Paint(bool);
 
 impl Paint {
-    /// None: what is printed is read by a program, or compared by a test.
+    /// None: what is printed goes into a file.
+    pub const NONE: Paint = Paint(false);
+    /// None: what is printed is compared by a test.
     #[cfg(test)]
     pub const OFF: Paint = Paint(false);
 

@@ -138,7 +138,9 @@ impl World {
             self.seen.config = Some(wanted.instance.clone());
             self.seen.account = self.seen.account.or(Some(self.seen.made));
             if made.apply_set {
-                let from = self.seen.set.as_ref().map_or(0, |set| set.pods);
+                // One that is being made again takes over the pods that there are.
+                let left = if self.seen.instances.is_empty() { 0 } else { wanted.pods };
+                let from = self.seen.set.as_ref().map_or(left, |set| set.pods);
                 if from != wanted.pods {
                     told.push(Told::Scale { from, to: wanted.pods });
                 }

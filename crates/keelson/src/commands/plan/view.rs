@@ -3,6 +3,7 @@
 use keelson_api::instance::{Names, SETTINGS_KEY};
 use keelson_api::v1::DeletionPolicy;
 use keelson_operator::NAME;
+use keelson_operator::annotations::ASKED;
 use keelson_operator::database::backups::BackupStep;
 use keelson_operator::database::foretell::Told;
 use keelson_operator::database::plan::Step;
@@ -173,6 +174,8 @@ fn child(fact: &ChildFact) -> Option<ChildView> {
     let (there, wanted) = (opened(found), opened(&fact.desired));
     let mut changes = diff::within(&there, &wanted);
     changes.extend(diff::removed(found, &fact.desired, NAME));
+    // It stands for what is shown beside it.
+    changes.retain(|change| !change.field.ends_with(ASKED));
     // What agents are told is told as a whole: what is not in it any more is gone.
     let settings = |value: &Value| value["data"].get(SETTINGS_KEY).cloned().unwrap_or_default();
     if fact.kind == "ConfigMap" {
