@@ -109,9 +109,11 @@ fn outcome(name: &str, status: &BackupStatus) -> Outcome {
         }
         Some(BackupPhase::Failed) => Outcome::Failed(format!("{name} failed: {why}")),
         Some(BackupPhase::Running) => match (status.read_bytes, status.total_bytes) {
-            (Some(read), Some(total)) if total > 0 => {
-                Outcome::Goes(format!("{name} runs: {} % of {}", read.saturating_mul(100) / total, bytes(total)))
-            }
+            (Some(read), Some(total)) if total > 0 => Outcome::Goes(format!(
+                "{name} runs: {} % of {}",
+                read.saturating_mul(100) / total,
+                bytes(total)
+            )),
             _ => Outcome::Goes(format!("{name} runs")),
         },
         _ if why.is_empty() => Outcome::Goes(format!("{name} waits for its turn")),

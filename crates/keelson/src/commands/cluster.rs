@@ -63,8 +63,8 @@ impl ClusterArgs {
         // Nobody waits for ever, but a log may be silent for long.
         config.read_timeout = None;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config)
-            .map_err(|error| Failure::NoKubeconfig { why: error.to_string() })?;
+        let client =
+            Client::try_from(config).map_err(|error| Failure::NoKubeconfig { why: error.to_string() })?;
         Ok(Connected { client, namespace })
     }
 
@@ -84,11 +84,13 @@ impl ClusterArgs {
         };
         let kubeconfig = kubeconfig.map_err(|error| why(&error))?;
         let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
-        Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| match (&self.context, &error) {
-            (Some(context), KubeconfigError::LoadContext(_)) => {
-                Failure::NoKubeconfig { why: format!("there is no context {context}, but {}", listed(&contexts)) }
+        Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| {
+            match (&self.context, &error) {
+                (Some(context), KubeconfigError::LoadContext(_)) => Failure::NoKubeconfig {
+                    why: format!("there is no context {context}, but {}", listed(&contexts)),
+                },
+                _ => why(&error),
             }
-            _ => why(&error),
         })
     }
 

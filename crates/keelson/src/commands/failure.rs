@@ -40,7 +40,9 @@ pub enum Failure {
         doing: String,
     },
     /// The cluster does not know who asks.
-    #[error("{doing}: the cluster does not accept who you say you are ({said}). Sign in again, or choose another --context")]
+    #[error(
+        "{doing}: the cluster does not accept who you say you are ({said}). Sign in again, or choose another --context"
+    )]
     Unauthorized {
         /// What was tried.
         doing: String,

@@ -75,7 +75,8 @@ async fn wait(deployments: &Api<Deployment>, timeout: u64) -> Result<Ended, Fail
         let wanted = found.spec.and_then(|spec| spec.replicas).unwrap_or(1);
         let generation = found.metadata.generation;
         let status = found.status.unwrap_or_default();
-        let ready = status.updated_replicas.unwrap_or_default().min(status.ready_replicas.unwrap_or_default());
+        let ready =
+            status.updated_replicas.unwrap_or_default().min(status.ready_replicas.unwrap_or_default());
         if ready >= wanted && status.observed_generation == generation {
             println!("Keelson is ready. A first database is six lines: examples/six-lines.yaml");
             return Ok(Ended::Well);
@@ -102,8 +103,9 @@ fn rendered(image: &str) -> String {
 }
 
 fn objects(text: &str) -> Result<Vec<Value>, Failure> {
-    let all: Vec<Value> = serde_saphyr::from_multiple(text)
-        .map_err(|error| Failure::Said(format!("what is to be installed can't be read: {error}. This is a bug")))?;
+    let all: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+        Failure::Said(format!("what is to be installed can't be read: {error}. This is a bug"))
+    })?;
     Ok(all.into_iter().filter(Value::is_object).collect())
 }
 

@@ -103,9 +103,12 @@ pub async fn logs(args: LogsArgs) -> Result<Ended, Failure> {
 /// The pods that are meant, in the order of their names.
 async fn names(pods: &Api<Pod>, database: &str, only: Option<&str>) -> Result<Vec<String>, Failure> {
     let of_it = ListParams::default().labels(&format!("{}={database}", labels::DATABASE));
-    let found = pods.list(&of_it).await.map_err(Failure::during(format!("listing the pods of {database}")))?;
+    let found =
+        pods.list(&of_it).await.map_err(Failure::during(format!("listing the pods of {database}")))?;
     let names = found.items.iter().map(ResourceExt::name_any);
-    Ok(names.filter(|pod| Names(database).ordinal(pod).is_some() && only.is_none_or(|only| only == pod)).collect())
+    Ok(names
+        .filter(|pod| Names(database).ordinal(pod).is_some() && only.is_none_or(|only| only == pod))
+        .collect())
 }
 
 /// Until somebody ends it. Instances that come are joined, and those whose container ended are asked again.
@@ -189,7 +192,10 @@ mod tests {
     fn lines_of_several_instances_are_in_the_order_of_their_times() {
         let of = |pod: &str, text: &str| text.lines().filter_map(|line| parse(pod, line)).collect::<Vec<_>>();
         let mut lines = of("orders-0", "2026-11-18T12:00:00.5Z second\n2026-11-18T12:00:03Z fourth\nno time");
-        lines.extend(of("orders-1", "2026-11-18T12:00:00.123456789Z first\n2026-11-18T12:00:01Z third {\"a\": 1}\n"));
+        lines.extend(of(
+            "orders-1",
+            "2026-11-18T12:00:00.123456789Z first\n2026-11-18T12:00:01Z third {\"a\": 1}\n",
+        ));
         lines.sort();
         let printed: Vec<String> = lines.iter().map(|line| printed(line, Paint::OFF)).collect();
         assert_eq!(

@@ -34,7 +34,8 @@ impl OutputArgs {
 
 /// A view as programs read it.
 pub fn machine(format: Format, view: &impl Serialize) -> Result<String, Failure> {
-    let said = |error: String| Failure::Said(format!("this can't be written: {error}. This is a bug in Keelson"));
+    let said =
+        |error: String| Failure::Said(format!("this can't be written: {error}. This is a bug in Keelson"));
     match format {
         Format::Json => {
             let text = serde_json::to_string_pretty(view).map_err(|error| said(error.to_string()))?;
@@ -46,7 +47,8 @@ pub fn machine(format: Format, view: &impl Serialize) -> Result<String, Failure>
 
 /// As YAML.
 pub fn yaml(view: &impl Serialize) -> Result<String, Failure> {
-    let text = serde_saphyr::to_string(view)
-        .map_err(|error| Failure::Said(format!("this can't be written: {error}. This is a bug in Keelson")))?;
+    let text = serde_saphyr::to_string(view).map_err(|error| {
+        Failure::Said(format!("this can't be written: {error}. This is a bug in Keelson"))
+    })?;
     Ok(if text.ends_with('\n') { text } else { text + "\n" })
 }

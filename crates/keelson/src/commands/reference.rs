@@ -11,17 +11,28 @@ const HEAD: &str = include_str!("reference.md");
 
 /// Examples, and what they print where that is checked in.
 const EXAMPLES: &[(&str, &[&str], Option<&str>)] = &[
-    ("status", &["kubectl keelson status -A", "kubectl keelson status orders"], Some(include_str!("golden/status-bad.txt"))),
+    (
+        "status",
+        &["kubectl keelson status -A", "kubectl keelson status orders"],
+        Some(include_str!("golden/status-bad.txt")),
+    ),
     ("top", &["kubectl keelson top -A"], Some(include_str!("golden/status-table-all.txt"))),
     ("plan", &["kubectl keelson plan -f orders.yaml"], Some(include_str!("golden/plan-resources.txt"))),
     ("psql", &["kubectl keelson psql orders", "kubectl keelson psql orders -- -c 'select now()'"], None),
     ("logs", &["kubectl keelson logs orders --since 15m --follow"], None),
     ("switchover", &["kubectl keelson switchover orders --to orders-1"], None),
-    ("restart", &["kubectl keelson restart orders", "kubectl keelson restart orders --instance orders-2"], None),
+    (
+        "restart",
+        &["kubectl keelson restart orders", "kubectl keelson restart orders --instance orders-2"],
+        None,
+    ),
     ("backup", &["kubectl keelson backup orders --keep"], None),
     (
         "restore",
-        &["kubectl keelson restore orders --to 2026-11-18T11:00:00Z --dry-run", "kubectl keelson restore orders --to 15m --as orders-before"],
+        &[
+            "kubectl keelson restore orders --to 2026-11-18T11:00:00Z --dry-run",
+            "kubectl keelson restore orders --to 15m --as orders-before",
+        ],
         Some(include_str!("golden/restore.yaml")),
     ),
     ("doctor", &["kubectl keelson doctor"], Some(include_str!("golden/doctor-bad.txt"))),
@@ -44,7 +55,8 @@ fn page() -> String {
                 page += &format!("The last of them prints:\n\n```\n{}```\n\n", *printed);
             }
         }
-        let help = command.clone().bin_name(format!("keelson {name}")).term_width(100).render_help().to_string();
+        let help =
+            command.clone().bin_name(format!("keelson {name}")).term_width(100).render_help().to_string();
         let (_, usage) = help.split_once("Usage:").unwrap_or(("", &help));
         let usage: Vec<&str> = usage.trim().lines().map(str::trim_end).collect();
         page += &format!("```\n{}\n```\n", usage.join("\n"));

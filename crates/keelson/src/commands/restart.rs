@@ -42,7 +42,10 @@ pub async fn restart(args: RestartArgs) -> Result<Ended, Failure> {
     let meant: Vec<String> = match &args.instance {
         Some(instance) if !before.contains_key(instance) => {
             let there: Vec<&String> = before.keys().collect();
-            return Err(Failure::Said(format!("{instance} is no instance of {name}. Those are {}", listed(&there))));
+            return Err(Failure::Said(format!(
+                "{instance} is no instance of {name}. Those are {}",
+                listed(&there)
+            )));
         }
         Some(instance) => {
             // An eviction is refused while another instance is away. One that leads hands over before it ends.
@@ -58,7 +61,11 @@ pub async fn restart(args: RestartArgs) -> Result<Ended, Failure> {
         }
     };
     if args.timeout == 0 {
-        println!("a restart of {} is asked for: `{} status {name}` shows how it goes", listed(&meant), program());
+        println!(
+            "a restart of {} is asked for: `{} status {name}` shows how it goes",
+            listed(&meant),
+            program()
+        );
         return Ok(Ended::Well);
     }
     let (start, mut said) = (Instant::now(), String::new());
@@ -98,7 +105,8 @@ fn refused(instance: &str, error: &kube::Error) -> Failure {
 
 async fn uids(pods: &Api<Pod>, database: &str) -> Result<BTreeMap<String, String>, Failure> {
     let of_it = ListParams::default().labels(&format!("{}={database}", labels::DATABASE));
-    let found = pods.list(&of_it).await.map_err(Failure::during(format!("listing the pods of {database}")))?;
+    let found =
+        pods.list(&of_it).await.map_err(Failure::during(format!("listing the pods of {database}")))?;
     Ok(found.items.iter().filter_map(|pod| Some((pod.name_any(), pod.uid()?))).collect())
 }
 

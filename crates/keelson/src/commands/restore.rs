@@ -88,7 +88,8 @@ pub async fn restore(args: RestoreArgs) -> Result<Ended, Failure> {
 async fn wait(databases: &Api<Database>, name: &str, timeout: u64) -> Result<Ended, Failure> {
     let (start, mut said) = (Instant::now(), String::new());
     while start.elapsed() < Duration::from_secs(timeout) {
-        let found = databases.get(name).await.map_err(Failure::during(format!("reading the Database {name}")))?;
+        let found =
+            databases.get(name).await.map_err(Failure::during(format!("reading the Database {name}")))?;
         match standing(&found) {
             Standing::Done(endpoint) => {
                 let took = i64::try_from(start.elapsed().as_secs()).unwrap_or(i64::MAX);
@@ -139,7 +140,9 @@ fn standing(database: &Database) -> Standing {
 }
 
 fn no_backup(name: &str, database: &str) -> String {
-    format!("there is no Backup {name}: kubectl get backups lists them; without --backup, the one of {database} that fits best is taken")
+    format!(
+        "there is no Backup {name}: kubectl get backups lists them; without --backup, the one of {database} that fits best is taken"
+    )
 }
 
 fn target(args: &RestoreArgs, now: Timestamp) -> Result<Option<RestoreTarget>, Failure> {
@@ -167,7 +170,11 @@ fn point_in_time(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
 }
 
 /// What can be known before it is tried.
-fn check(database: &Database, backup: Option<&Backup>, target: &Option<RestoreTarget>) -> Result<(), Failure> {
+fn check(
+    database: &Database,
+    backup: Option<&Backup>,
+    target: &Option<RestoreTarget>,
+) -> Result<(), Failure> {
     let name = database.name_any();
     let said = |words: String| Err(Failure::Said(words));
     if database.spec.backup.as_ref().and_then(|policy| policy.to.as_ref()).is_none() {
@@ -175,7 +182,11 @@ fn check(database: &Database, backup: Option<&Backup>, target: &Option<RestoreTa
     }
     if let Some(backup) = backup {
         if backup.spec.database != name {
-            return said(format!("{} is a Backup of {}, and not of {name}", backup.name_any(), backup.spec.database));
+            return said(format!(
+                "{} is a Backup of {}, and not of {name}",
+                backup.name_any(),
+                backup.spec.database
+            ));
         }
         if backup.status.as_ref().and_then(|status| status.id.as_ref()).is_none() {
             return said(format!("{} is not complete: wait for it, or name another", backup.name_any()));
@@ -183,7 +194,8 @@ fn check(database: &Database, backup: Option<&Backup>, target: &Option<RestoreTa
     }
     let summary = database.status.as_ref().and_then(|status| status.backup.clone()).unwrap_or_default();
     let time = target.as_ref().and_then(|target| target.time.as_ref()?.parse().ok());
-    let (first, last) = (summary.first_recoverable.map(|time| time.0), summary.last_recoverable.map(|time| time.0));
+    let (first, last) =
+        (summary.first_recoverable.map(|time| time.0), summary.last_recoverable.map(|time| time.0));
     match (time, first, last) {
         (Some(time), Some(first), _) if time < first => said(format!(
             "{name} can be brought back to {} at the earliest, and not to {}",
@@ -195,9 +207,10 @@ fn check(database: &Database, backup: Option<&Backup>, target: &Option<RestoreTa
             moment(last),
             moment(time)
         )),
-        (_, None, None) if backup.is_none() => {
-            said(format!("{name} has nothing to restore from yet: `{} backup {name}` makes a backup", program()))
-        }
+        (_, None, None) if backup.is_none() => said(format!(
+            "{name} has nothing to restore from yet: `{} backup {name}` makes a backup",
+            program()
+        )),
         _ => Ok(()),
     }
 }
@@ -303,7 +316,8 @@ mod tests {
     #[test]
     fn what_can_t_come_out_well_is_not_begun() {
         let to = |time: &str| Some(RestoreTarget { time: Some(time.into()), ..RestoreTarget::default() });
-        let said = |database: &Database, target| check(database, None, &target).map_err(|why| why.to_string());
+        let said =
+            |database: &Database, target| check(database, None, &target).map_err(|why| why.to_string());
         assert_eq!(said(&database(), to("2026-11-18T11:00:00Z")), Ok(()));
         assert!(said(&database(), to("2026-10-01T00:00:00Z")).unwrap_err().contains("at the earliest"));
         assert!(said(&database(), to("2026-11-18T12:30:00Z")).unwrap_err().contains("leave --to away"));
@@ -340,7 +354,10 @@ mod tests {
         let wrong = of(json!({"phase": "Failed", "conditions": refused}));
         assert_eq!(wrong, Standing::Wrong("RestoreTargetRefused: too early".to_owned()));
         let ready = condition("Ready", "True", "Writable", "");
-        assert_eq!(of(json!({"endpoint": "e:5432", "conditions": ready})), Standing::Done("e:5432".to_owned()));
+        assert_eq!(
+            of(json!({"endpoint": "e:5432", "conditions": ready})),
+            Standing::Done("e:5432".to_owned())
+        );
         assert_eq!(of(json!({})), Standing::Goes("New".to_owned()));
     }
 }

@@ -44,7 +44,11 @@ pub async fn top(args: TopArgs) -> Result<Ended, Failure> {
             print!("{table}");
             return Ok(Ended::Well);
         }
-        print!("{CLEAR}{}  every {} s, Ctrl-C ends it\n\n{table}{note}", moment(Timestamp::now()), args.interval);
+        print!(
+            "{CLEAR}{}  every {} s, Ctrl-C ends it\n\n{table}{note}",
+            moment(Timestamp::now()),
+            args.interval
+        );
         drop(std::io::stdout().flush());
         last = table;
         tokio::time::sleep(Duration::from_secs(args.interval)).await;

@@ -99,12 +99,7 @@ const NOT_LESS: &[&str] = &[
 /// What would come of it, from this moment on.
 pub fn foretell(seen: &Observed, now: Timestamp) -> Story {
     let first = plan(seen, now);
-    let mut world = World {
-        running: seen.config.clone(),
-        seen: seen.clone(),
-        restarted: Vec::new(),
-        now,
-    };
+    let mut world = World { running: seen.config.clone(), seen: seen.clone(), restarted: Vec::new(), now };
     let mut turns = Vec::new();
     let mut last = first.clone();
     for _ in 0..MOST {
@@ -229,7 +224,8 @@ impl World {
         }
         self.seen.instances.sort_by_key(|one| one.ordinal);
         self.seen.claims.sort_by_key(|claim| claim.ordinal);
-        let led = self.seen.leader().is_some_and(|leader| self.seen.instances.iter().any(|one| one.name == leader));
+        let led =
+            self.seen.leader().is_some_and(|leader| self.seen.instances.iter().any(|one| one.name == leader));
         let first = self.seen.instances.iter().find(|one| one.serves()).map(|one| one.name.clone());
         if let Some(first) = first.filter(|_| !led) {
             self.leads(&first);
@@ -240,10 +236,12 @@ impl World {
     /// Agents see what they are told, and which of it takes a restart.
     fn agents_read(&mut self, wanted: &Wanted) {
         let settings = wanted.instance.to_json().ok().map(|settings| fingerprint(&settings));
-        let changed = self.running.as_ref().map(|before| changed(before, &wanted.instance)).unwrap_or_default();
+        let changed =
+            self.running.as_ref().map(|before| changed(before, &wanted.instance)).unwrap_or_default();
         let lower = self.running.as_ref().is_some_and(|before| is_lower(before, &wanted.instance));
         let leader = self.seen.leader().map(str::to_owned);
-        let leader_lags = |restarted: &[String]| leader.as_ref().is_some_and(|leader| !restarted.contains(leader));
+        let leader_lags =
+            |restarted: &[String]| leader.as_ref().is_some_and(|leader| !restarted.contains(leader));
         let waits_for_leader = lower && leader_lags(&self.restarted);
         let restarted = self.restarted.clone();
         for one in &mut self.seen.instances {

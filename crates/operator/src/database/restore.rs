@@ -84,7 +84,8 @@ pub(super) async fn find(seen: &Observed, round: &Round) -> Result<Option<Source
 pub fn of_backup(name: &str, found: Option<Backup>) -> Result<(String, String), Source> {
     let known = found.and_then(|backup| Some((backup.spec.database, backup.status?.id?)));
     known.ok_or_else(|| {
-        let why = format!("there is no complete Backup {name} in this namespace: name another, or wait for it");
+        let why =
+            format!("there is no complete Backup {name} in this namespace: name another, or wait for it");
         Source::Missing(why)
     })
 }

@@ -60,11 +60,16 @@ fn version(version: &Asked<String>) -> Check {
         Ok(version) => version,
         Err(why) => return unknown(WHAT, why),
     };
-    let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u32>().unwrap_or_default());
+    let mut numbers =
+        version.trim_start_matches('v').split('.').map(|number| number.parse::<u32>().unwrap_or_default());
     let found = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     match found >= OLDEST {
         true => ok(WHAT, version.clone()),
-        false => fail(WHAT, format!("{version} is too old"), format!("upgrade it to {}.{} or newer", OLDEST.0, OLDEST.1)),
+        false => fail(
+            WHAT,
+            format!("{version} is too old"),
+            format!("upgrade it to {}.{} or newer", OLDEST.0, OLDEST.1),
+        ),
     }
 }
 
@@ -74,7 +79,9 @@ fn clocks(there: Timestamp, here: Timestamp) -> Check {
     match differ.abs() {
         // It is told in whole seconds, and takes a moment to get here.
         ..=2 => ok(WHAT, "this machine and the API server agree"),
-        3..=CLOCKS_DIFFER => ok(WHAT, format!("this machine and the API server differ by {}", span(differ.abs()))),
+        3..=CLOCKS_DIFFER => {
+            ok(WHAT, format!("this machine and the API server differ by {}", span(differ.abs())))
+        }
         far => warn(
             WHAT,
             format!("this machine and the API server differ by {}", span(far)),
@@ -90,7 +97,10 @@ fn definitions(found: &Asked<Vec<CustomResourceDefinition>>) -> Vec<Check> {
         Err(why) => return vec![unknown(WHAT, why)],
     };
     let wanted = crds().unwrap_or_default();
-    wanted.iter().map(|wanted| definition(wanted, found.iter().find(|one| one.name_any() == wanted.name_any()))).collect()
+    wanted
+        .iter()
+        .map(|wanted| definition(wanted, found.iter().find(|one| one.name_any() == wanted.name_any())))
+        .collect()
 }
 
 fn definition(wanted: &CustomResourceDefinition, found: Option<&CustomResourceDefinition>) -> Check {
@@ -101,7 +111,12 @@ fn definition(wanted: &CustomResourceDefinition, found: Option<&CustomResourceDe
         return fail(WHAT, format!("{name} is not there"), todo);
     };
     let served = |one: &CustomResourceDefinition| -> Vec<String> {
-        one.spec.versions.iter().filter(|version| version.served).map(|version| version.name.clone()).collect()
+        one.spec
+            .versions
+            .iter()
+            .filter(|version| version.served)
+            .map(|version| version.name.clone())
+            .collect()
     };
     let (has, wants) = (served(found), served(wanted));
     let lacks: Vec<&String> = wants.iter().filter(|version| !has.contains(version)).collect();
@@ -109,11 +124,20 @@ fn definition(wanted: &CustomResourceDefinition, found: Option<&CustomResourceDe
         return fail(WHAT, format!("{name} does not serve {}", listed(&lacks)), "upgrade the installation");
     }
     let conditions = found.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let established = conditions.into_iter().flatten().any(|one| one.type_ == "Established" && one.status == "True");
+    let established =
+        conditions.into_iter().flatten().any(|one| one.type_ == "Established" && one.status == "True");
     if !established {
-        return fail(WHAT, format!("{name} is not served yet"), "see kubectl describe crd for what is in its way");
+        return fail(
+            WHAT,
+            format!("{name} is not served yet"),
+            "see kubectl describe crd for what is in its way",
+        );
     }
-    let trusts = found.spec.conversion.as_ref().and_then(|conversion| conversion.webhook.as_ref()?.client_config.clone());
+    let trusts = found
+        .spec
+        .conversion
+        .as_ref()
+        .and_then(|conversion| conversion.webhook.as_ref()?.client_config.clone());
     let converts = has.len() > 1;
     match (converts, trusts) {
         (true, None) => warn(
@@ -171,7 +195,9 @@ fn leader(facts: &Facts, now: Timestamp) -> Check {
     let holder = lease.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
     let renewed = lease.and_then(|spec| spec.renew_time.as_ref()).map(|time| since(time.0, now));
     match (holder, renewed) {
-        (Some(holder), Some(ago)) if ago < RENEWED => ok(WHAT, format!("{holder}, renewed {} ago", span(ago))),
+        (Some(holder), Some(ago)) if ago < RENEWED => {
+            ok(WHAT, format!("{holder}, renewed {} ago", span(ago)))
+        }
         (Some(holder), Some(ago)) => fail(
             WHAT,
             format!("{holder} has not renewed its Lease for {}: nobody is at work", span(ago)),
@@ -205,7 +231,11 @@ fn webhook(facts: &Facts) -> Check {
                 ),
             }
         }
-        Ok(None) => warn(WHAT, "it is not there: some mistakes are found only when it is too late", "install Keelson with its webhooks"),
+        Ok(None) => warn(
+            WHAT,
+            "it is not there: some mistakes are found only when it is too late",
+            "install Keelson with its webhooks",
+        ),
         Err(why) => unknown(WHAT, why),
     }
 }
@@ -221,7 +251,9 @@ fn admission(facts: &Facts) -> Check {
             "see what refuses it: a webhook that does not answer, a quota, a policy of this cluster",
         ),
         (Err(_), Ok(())) => ok(WHAT, "nonsense is refused, and sense is not"),
-        (Ok(()), Ok(())) => warn(WHAT, "a schedule that can't be is taken: the webhook is not asked", "see the line above"),
+        (Ok(()), Ok(())) => {
+            warn(WHAT, "a schedule that can't be is taken: the webhook is not asked", "see the line above")
+        }
     }
 }
 
@@ -232,9 +264,12 @@ fn classes(facts: &Facts) -> Check {
         Ok(classes) => classes,
         Err(why) => return unknown(WHAT, why),
     };
-    let default = classes.iter().find(|class| class.annotations().get(DEFAULT).is_some_and(|value| value == "true"));
+    let default =
+        classes.iter().find(|class| class.annotations().get(DEFAULT).is_some_and(|value| value == "true"));
     match default {
-        _ if classes.is_empty() => fail(WHAT, "there is no storage class", "install one: volumes can't be made without"),
+        _ if classes.is_empty() => {
+            fail(WHAT, "there is no storage class", "install one: volumes can't be made without")
+        }
         None => {
             let names: Vec<String> = classes.iter().map(ResourceExt::name_any).collect();
             let todo = format!("name one in spec.storage.class: {}", listed(&names));
@@ -265,7 +300,9 @@ fn rights(missing: &Asked<Vec<String>>) -> Check {
 fn own(missing: &Asked<Vec<String>>) -> Check {
     const WHAT: &str = "your rights";
     match missing {
-        Ok(missing) if missing.is_empty() => ok(WHAT, "you may do all that these commands do in this namespace"),
+        Ok(missing) if missing.is_empty() => {
+            ok(WHAT, "you may do all that these commands do in this namespace")
+        }
         Ok(missing) => warn(
             WHAT,
             format!("you may not {} in this namespace", listed(missing)),
@@ -299,7 +336,12 @@ fn databases(rows: &Asked<Vec<Row>>) -> Check {
         0 => ok(WHAT, format!("{}, and nothing is wrong with any", count(rows.len(), "Database"))),
         many => warn(
             WHAT,
-            format!("{} of {}: something is wrong with {}", many, count(rows.len(), "Database"), listed(&wrong)),
+            format!(
+                "{} of {}: something is wrong with {}",
+                many,
+                count(rows.len(), "Database"),
+                listed(&wrong)
+            ),
             format!("`{} status NAME --namespace NAMESPACE` says what", program()),
         ),
     }
@@ -337,7 +379,8 @@ mod tests {
             },
             "spec": {"replicas": 2, "selector": {}, "template": {}}, "status": {"readyReplicas": 2}
         });
-        let lease = json!({"spec": {"holderIdentity": "keelson-7c9f", "renewTime": "2026-11-18T11:59:57.000000Z"}});
+        let lease =
+            json!({"spec": {"holderIdentity": "keelson-7c9f", "renewTime": "2026-11-18T11:59:57.000000Z"}});
         let webhook = json!({"webhooks": [{
             "name": "x", "clientConfig": {"caBundle": "YQ=="}, "sideEffects": "None", "admissionReviewVersions": ["v1"]
         }]});
@@ -380,7 +423,8 @@ mod tests {
         facts.lease = Ok(None);
         facts.policy = Ok(None);
         facts.webhook = Err("validatingwebhookconfigurations is forbidden".to_owned());
-        facts.admission = (Err("no".to_owned()), Err("failed calling webhook: connection refused".to_owned()));
+        facts.admission =
+            (Err("no".to_owned()), Err("failed calling webhook: connection refused".to_owned()));
         facts.classes.as_mut().unwrap()[0].allow_volume_expansion = None;
         facts.missing_rights = Ok(vec!["create statefulsets".to_owned(), "patch services".to_owned()]);
         facts.own_missing = Ok(vec!["create pods/exec".to_owned()]);
@@ -393,7 +437,11 @@ mod tests {
         let mut facts = good();
         (facts.definitions, facts.operators) = (Ok(Vec::new()), Ok(Vec::new()));
         let checks = checks(&facts, now());
-        let said: Vec<&str> = checks.iter().filter(|one| one.level == Level::Fail).map(|one| one.message.as_str()).collect();
-        assert!(said.contains(&"databases.keelson.dev is not there") && said.contains(&"there is none"), "{said:?}");
+        let said: Vec<&str> =
+            checks.iter().filter(|one| one.level == Level::Fail).map(|one| one.message.as_str()).collect();
+        assert!(
+            said.contains(&"databases.keelson.dev is not there") && said.contains(&"there is none"),
+            "{said:?}"
+        );
     }
 }

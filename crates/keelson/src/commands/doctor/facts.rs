@@ -4,7 +4,9 @@ use futures::{StreamExt, stream};
 use http::Request;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
-use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
@@ -72,7 +74,8 @@ pub async fn gather(client: &Client, namespace: &str) -> Result<Facts, Failure> 
     let place = first.and_then(ResourceExt::namespace).unwrap_or_else(|| "keelson-system".to_owned());
     let pods: Api<Pod> = Api::namespaced(client.clone(), &place);
     let pods = pods.list(&of_us).await.map(|list| list.items).unwrap_or_default();
-    let account = first.and_then(|one| one.spec.as_ref()?.template.spec.as_ref()?.service_account_name.clone());
+    let account =
+        first.and_then(|one| one.spec.as_ref()?.template.spec.as_ref()?.service_account_name.clone());
     let account = account.unwrap_or_else(|| NAME.to_owned());
     let connected = Connected { client: client.clone(), namespace: namespace.to_owned() };
     Ok(Facts {
@@ -82,7 +85,10 @@ pub async fn gather(client: &Client, namespace: &str) -> Result<Facts, Failure> 
         lease: said(Api::<Lease>::namespaced(client.clone(), &place).get_opt(NAME).await),
         policy: said(Api::all(client.clone()).get_opt(policy::NAME).await),
         webhook: said(Api::all(client.clone()).get_opt(policy::NAME).await),
-        admission: (try_out(client, namespace, "61 * * * *").await, try_out(client, namespace, "0 2 * * *").await),
+        admission: (
+            try_out(client, namespace, "61 * * * *").await,
+            try_out(client, namespace, "0 2 * * *").await,
+        ),
         classes: list::<StorageClass>(client, &all).await,
         missing_rights: missing(client, &place, &account).await,
         own_missing: own(client, namespace).await,

@@ -76,7 +76,10 @@ fn no_more(path: &str, account: &Value, found: &Value, desired: &Value, changes:
 
 fn has(item: &Value, key: &Value) -> bool {
     // Defaults are part of some keys, such as the protocol of a port, and nobody writes them.
-    key.as_object().into_iter().flatten().all(|(name, value)| item.get(name).is_none_or(|found| found == value))
+    key.as_object()
+        .into_iter()
+        .flatten()
+        .all(|(name, value)| item.get(name).is_none_or(|found| found == value))
 }
 
 fn compare(path: &str, from: Option<&Value>, to: Option<&Value>, both: bool, changes: &mut Vec<Change>) {
@@ -163,8 +166,12 @@ mod tests {
 
     #[test]
     fn defaults_and_what_others_set_are_no_difference() {
-        let found = json!({"a": {"x": 1, "default": true}, "list": [{"name": "c", "image": "i", "policy": "p"}]});
-        assert_eq!(within(&found, &json!({"a": {"x": 1}, "list": [{"name": "c", "image": "i"}], "none": {}})), []);
+        let found =
+            json!({"a": {"x": 1, "default": true}, "list": [{"name": "c", "image": "i", "policy": "p"}]});
+        assert_eq!(
+            within(&found, &json!({"a": {"x": 1}, "list": [{"name": "c", "image": "i"}], "none": {}})),
+            []
+        );
         let other = json!({"list": [{"name": "c", "image": "j"}, {"name": "d"}]});
         assert_eq!(told(&within(&found, &other)), ["list[c].image: i > j", r#"list[d]: - > {"name":"d"}"#]);
     }

@@ -102,7 +102,10 @@ async fn found(client: &Client, namespace: &str, name: &str) -> Result<Found, Fa
 
 async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<K>, Failure>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
 {
     let found = Api::<K>::namespaced(client.clone(), namespace).get_opt(name).await;
     found.map_err(Failure::during(format!("reading the {} {namespace}/{name}", K::kind(&()))))
@@ -110,7 +113,10 @@ where
 
 async fn list<K>(client: &Client, namespace: &str, params: &ListParams) -> Result<Vec<K>, Failure>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
 {
     let found = Api::<K>::namespaced(client.clone(), namespace).list(params).await;
     Ok(found.map_err(Failure::during(format!("listing {} of {namespace}", K::plural(&()))))?.items)
@@ -153,12 +159,10 @@ async fn source(client: &Client, seen: &Observed) -> Result<Option<Source>, Fail
     let Some(from) = seen.spec.restore.as_ref().map(|restore| &restore.from) else { return Ok(None) };
     let namespace = &seen.namespace;
     let (database, backup) = match (&from.backup, &from.database) {
-        (Some(name), _) => {
-            match restore::of_backup(name, get::<Backup>(client, namespace, name).await?) {
-                Ok((database, id)) => (database, Some(id)),
-                Err(missing) => return Ok(Some(missing)),
-            }
-        }
+        (Some(name), _) => match restore::of_backup(name, get::<Backup>(client, namespace, name).await?) {
+            Ok((database, id)) => (database, Some(id)),
+            Err(missing) => return Ok(Some(missing)),
+        },
         (None, Some(name)) => (name.clone(), None),
         (None, None) => return Ok(None),
     };

@@ -53,7 +53,8 @@ fn objects(name: &str, text: &str) -> Result<Vec<Value>, Failure> {
 /// Databases; and what else there is, by kind and name.
 pub fn sorted(objects: Vec<Value>) -> (Vec<Value>, Vec<String>) {
     let is_database = |object: &Value| {
-        object["kind"] == "Database" && object["apiVersion"].as_str().is_some_and(|it| it.starts_with("keelson.dev/"))
+        object["kind"] == "Database"
+            && object["apiVersion"].as_str().is_some_and(|it| it.starts_with("keelson.dev/"))
     };
     let (databases, others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(is_database);
     let told = |object: &Value| {
@@ -75,7 +76,8 @@ mod tests {
         let (databases, others) = sorted(objects("x", text).unwrap());
         assert_eq!(databases.len(), 1);
         assert_eq!(others, ["Secret s"]);
-        let list = json!({"kind": "List", "items": [{"apiVersion": "keelson.dev/v1beta1", "kind": "Database"}]});
+        let list =
+            json!({"kind": "List", "items": [{"apiVersion": "keelson.dev/v1beta1", "kind": "Database"}]});
         assert_eq!(sorted(objects("x", &list.to_string()).unwrap()).0.len(), 1);
         assert!(objects("x", "a: [").unwrap_err().to_string().contains("x is neither YAML nor JSON"));
         assert!(objects("x", "a: 1").unwrap_err().to_string().contains("no `kind`"));

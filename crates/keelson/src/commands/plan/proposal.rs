@@ -49,7 +49,9 @@ pub async fn propose(
     if let (Some(asked), Some(written)) = (namespace, &written)
         && asked != written
     {
-        return Err(said(format!("the namespace {written} in the file is not the one that is asked for, {asked}")));
+        return Err(said(format!(
+            "the namespace {written} in the file is not the one that is asked for, {asked}"
+        )));
     }
     let namespace = written.unwrap_or_else(|| connected.namespace.clone());
     manifest["metadata"]["namespace"] = json!(namespace);
@@ -87,9 +89,10 @@ pub async fn propose(
             notes.push(format!("whether the cluster would take it was not asked: {}", status.message));
             (live.as_ref().map_or(manifest.clone(), |live| merged(live, &manifest)), None)
         }
-        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 409 | 422) => {
-            (live.as_ref().map_or(manifest.clone(), |live| merged(live, &manifest)), Some(status.message.clone()))
-        }
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 409 | 422) => (
+            live.as_ref().map_or(manifest.clone(), |live| merged(live, &manifest)),
+            Some(status.message.clone()),
+        ),
         Err(error) => return Err(Failure::of(doing, &error)),
     };
     Ok(Proposal { live: live.map(stored).transpose()?, next: stored(next)?, refused, notes })
@@ -180,7 +183,8 @@ mod tests {
     #[test]
     fn who_applies_on_the_server_s_side_is_known_from_the_last_time() {
         let entry = |manager: &str, operation: &str| json!({"manager": manager, "operation": operation});
-        let entries = json!([entry("keelson", "Apply"), entry("flux", "Apply"), entry("kubectl-edit", "Update")]);
+        let entries =
+            json!([entry("keelson", "Apply"), entry("flux", "Apply"), entry("kubectl-edit", "Update")]);
         assert_eq!(applier(&json!({"metadata": {"managedFields": entries}})).as_deref(), Some("flux"));
         assert_eq!(applier(&json!({"metadata": {}})), None);
     }

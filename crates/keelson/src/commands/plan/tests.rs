@@ -96,9 +96,15 @@ fn running(live: &Database) -> (Found, Vec<(String, String, Value)>) {
 fn listed(children: Children) -> Vec<(String, String, Value)> {
     let Children { config, account, role, binding, set, instances, writers, readers, disruption } = children;
     let all = [
-        ("ConfigMap", json!(config)), ("ServiceAccount", json!(account)), ("Role", json!(role)),
-        ("RoleBinding", json!(binding)), ("StatefulSet", json!(set)), ("Service", json!(instances)),
-        ("Service", json!(writers)), ("Service", json!(readers)), ("PodDisruptionBudget", json!(disruption)),
+        ("ConfigMap", json!(config)),
+        ("ServiceAccount", json!(account)),
+        ("Role", json!(role)),
+        ("RoleBinding", json!(binding)),
+        ("StatefulSet", json!(set)),
+        ("Service", json!(instances)),
+        ("Service", json!(writers)),
+        ("Service", json!(readers)),
+        ("PodDisruptionBudget", json!(disruption)),
     ];
     let name = |value: &Value| value["metadata"]["name"].as_str().unwrap().to_owned();
     all.into_iter().map(|(kind, value)| (kind.to_owned(), name(&value), value)).collect()
@@ -118,9 +124,8 @@ fn planned(proposal: Proposal, found: Found, there: &[(String, String, Value)]) 
 fn change(before: Value, after: Value) -> PlanView {
     let live = database(before, json!({}));
     let (found, there) = running(&live);
-    let proposal = Proposal {
-        next: database(after, json!({})), live: Some(live), refused: None, notes: Vec::new()
-    };
+    let proposal =
+        Proposal { next: database(after, json!({})), live: Some(live), refused: None, notes: Vec::new() };
     planned(proposal, found, &there)
 }
 
@@ -171,13 +176,17 @@ fn fewer_instances_and_more_are_told_with_what_becomes_of_volumes() {
 
 #[test]
 fn what_would_be_refused_is_told_and_by_whom() {
-    let by_operator = change(json!({"replicas": 3, "version": "17"}), json!({"replicas": 3, "version": "18"}));
+    let by_operator =
+        change(json!({"replicas": 3, "version": "17"}), json!({"replicas": 3, "version": "18"}));
     assert_eq!(by_operator.verdict, Verdict::Refused);
     golden("plan-refused-operator.txt", &print(by_operator));
     let live = database(json!({"engine": "postgres"}), json!({}));
-    let refused = "Database.keelson.dev \"orders\" is invalid: spec: Invalid value: the engine can't be changed";
+    let refused =
+        "Database.keelson.dev \"orders\" is invalid: spec: Invalid value: the engine can't be changed";
     let proposal = Proposal {
-        next: database(json!({"engine": "mysql"}), json!({})), live: Some(live), refused: Some(refused.to_owned()),
+        next: database(json!({"engine": "mysql"}), json!({})),
+        live: Some(live),
+        refused: Some(refused.to_owned()),
         notes: Vec::new(),
     };
     golden("plan-refused-cluster.txt", &print(planned(proposal, Found::default(), &[])));

@@ -44,7 +44,8 @@ fn plan(view: &PlanView, paint: Paint) -> String {
             None => refusal.message.clone(),
         }];
         if let Some(hint) = refusal.reason.as_deref().and_then(hints::of) {
-            lines.extend([format!("→ {}", hint.what), paint.tone(Tone::Faint, &format!("see {}", hint.docs))]);
+            lines
+                .extend([format!("→ {}", hint.what), paint.tone(Tone::Faint, &format!("see {}", hint.docs))]);
         }
         section(&format!("Why not: {} says", refusal.by), lines);
     }
@@ -76,7 +77,9 @@ fn changed(change: &Change, paint: Paint) -> String {
         (None, None) => field.clone(),
         (None, Some(to)) => format!("{} {field}: {}", paint.tone(Tone::Good, "+"), short(to)),
         (Some(from), None) => format!("{} {field}: {}", paint.tone(Tone::Bad, "-"), short(from)),
-        (Some(from), Some(to)) => format!("{} {field}: {} → {}", paint.tone(Tone::Warn, "~"), short(from), short(to)),
+        (Some(from), Some(to)) => {
+            format!("{} {field}: {} → {}", paint.tone(Tone::Warn, "~"), short(from), short(to))
+        }
     }
 }
 

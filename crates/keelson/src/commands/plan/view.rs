@@ -117,9 +117,11 @@ pub fn view(facts: &Facts) -> PlanView {
         steps.extend(story.turns.iter().flat_map(|told| in_words(told, facts)));
         steps.extend(story.first.backups.iter().filter_map(backup));
     }
-    let waits = story.last.findings.iter().find(|one| {
-        one.kind == "Progressing" && one.message.contains("wait") && refused.is_none()
-    });
+    let waits = story
+        .last
+        .findings
+        .iter()
+        .find(|one| one.kind == "Progressing" && one.message.contains("wait") && refused.is_none());
     let verdict = match &refused {
         Some(_) => Verdict::Refused,
         None if steps.iter().any(|step| step.disturbs) => Verdict::Restarts,
@@ -148,9 +150,11 @@ fn refusal(facts: &Facts) -> Option<Refusal> {
     if facts.story.first.wanted.is_some() {
         return None;
     }
-    let said = facts.story.first.findings.iter().find(|one| one.kind == "Degraded" && one.holds == Some(true));
+    let said =
+        facts.story.first.findings.iter().find(|one| one.kind == "Degraded" && one.holds == Some(true));
     let said = said.or_else(|| facts.story.first.findings.iter().find(|one| one.kind == "Ready"));
-    let (reason, message) = said.map_or((None, String::new()), |one| (Some(one.reason.clone()), one.message.clone()));
+    let (reason, message) =
+        said.map_or((None, String::new()), |one| (Some(one.reason.clone()), one.message.clone()));
     Some(Refusal { by: "the operator", reason, message })
 }
 
@@ -160,7 +164,12 @@ fn secrets(facts: &Facts) -> ChildView {
     let all = [names.superuser(), names.replication(), names.app(), names.tls()];
     let why = if facts.rotates { "other passwords and another key" } else { "passwords and a key" };
     let change = Change { field: why.to_owned(), from: None, to: None };
-    ChildView { kind: "Secrets".to_owned(), name: listed(&all), made: facts.seen.config.is_none(), changes: vec![change] }
+    ChildView {
+        kind: "Secrets".to_owned(),
+        name: listed(&all),
+        made: facts.seen.config.is_none(),
+        changes: vec![change],
+    }
 }
 
 fn child(fact: &ChildFact) -> Option<ChildView> {
@@ -180,7 +189,10 @@ fn child(fact: &ChildFact) -> Option<ChildView> {
     let settings = |value: &Value| value["data"].get(SETTINGS_KEY).cloned().unwrap_or_default();
     if fact.kind == "ConfigMap" {
         changes.retain(|change| !change.field.starts_with("data"));
-        changes.extend(diff::whole(&json!({"settings": settings(&there)}), &json!({"settings": settings(&wanted)})));
+        changes.extend(diff::whole(
+            &json!({"settings": settings(&there)}),
+            &json!({"settings": settings(&wanted)}),
+        ));
     }
     (!changes.is_empty()).then_some(ChildView { kind, name, made: false, changes })
 }
@@ -215,7 +227,12 @@ fn in_words(told: &Told, facts: &Facts) -> Vec<StepView> {
         Told::Scale { from, to } if from < to => {
             let new: Vec<String> = (*from..*to).map(|ordinal| names.pod(ordinal)).collect();
             let verb = if new.len() == 1 { "is" } else { "are" };
-            step("add", &facts.seen.name, format!("{} {verb} added, and copied from the primary", listed(&new)), false)
+            step(
+                "add",
+                &facts.seen.name,
+                format!("{} {verb} added, and copied from the primary", listed(&new)),
+                false,
+            )
         }
         Told::Scale { from, to } => {
             let gone: Vec<String> = (*to..*from).map(|ordinal| names.pod(ordinal)).collect();
@@ -243,9 +260,12 @@ fn taken_in_words(taken: &Step, facts: &Facts) -> Vec<StepView> {
     let leads = |pod: &str| facts.seen.leader() == Some(pod);
     let alone = facts.seen.instances.len() <= 1;
     match taken {
-        Step::Adopt { claim, .. } => {
-            step("adopt", claim, format!("{claim}, which an older Database has left, becomes this one's"), false)
-        }
+        Step::Adopt { claim, .. } => step(
+            "adopt",
+            claim,
+            format!("{claim}, which an older Database has left, becomes this one's"),
+            false,
+        ),
         Step::Grow { claim, to } => step("grow", claim, format!("{claim} grows to {to}"), false),
         Step::RemoveClaim { claim, .. } => {
             step("removeVolume", claim, format!("{claim} is removed, with the data on it"), false)
@@ -254,9 +274,12 @@ fn taken_in_words(taken: &Step, facts: &Facts) -> Vec<StepView> {
             let words = "the StatefulSet is made again for larger volumes; its pods go on".to_owned();
             step("remake", &facts.seen.name, words, false)
         }
-        Step::HandOver { from, to } => {
-            step("handOver", from, format!("{from} hands over to {to}; writes wait for a moment, and none is lost"), true)
-        }
+        Step::HandOver { from, to } => step(
+            "handOver",
+            from,
+            format!("{from} hands over to {to}; writes wait for a moment, and none is lost"),
+            true,
+        ),
         Step::Restart { pod, .. } => {
             let cost = if leads(pod) && alone { ", and takes no writes meanwhile" } else { "" };
             step("restart", pod, format!("{pod} restarts its PostgreSQL{cost}"), true)

@@ -6,10 +6,12 @@ use serde_json::Value;
 const MASKED: &str = "(masked)";
 
 /// Annotations whose values are known to hold none.
-const KNOWN: &[&str] = &["keelson.dev/", "deployment.kubernetes.io/", "pv.kubernetes.io/", "volume.kubernetes.io/"];
+const KNOWN: &[&str] =
+    &["keelson.dev/", "deployment.kubernetes.io/", "pv.kubernetes.io/", "volume.kubernetes.io/"];
 
 /// Words in the names of fields and parameters whose values are masked.
-const SECRET: &[&str] = &["password", "passwd", "secret", "token", "credential", "accesskey", "apikey", "privatekey", "conninfo"];
+const SECRET: &[&str] =
+    &["password", "passwd", "secret", "token", "credential", "accesskey", "apikey", "privatekey", "conninfo"];
 
 /// An object without what may hold a secret, and without the account of who has set which field.
 pub fn mask(mut object: Value) -> Value {
@@ -33,7 +35,9 @@ fn within(value: &mut Value) {
             for (name, value) in fields {
                 match value {
                     Value::Array(all) if name == "env" => all.iter_mut().for_each(variable),
-                    Value::String(text) if is_secret(name) && !is_name_of_one(name) => *text = MASKED.to_owned(),
+                    Value::String(text) if is_secret(name) && !is_name_of_one(name) => {
+                        *text = MASKED.to_owned()
+                    }
                     other => within(other),
                 }
             }
@@ -98,13 +102,20 @@ fn value_after(text: &str, word: &str) -> Option<(usize, usize)> {
     let mut from = 0;
     while let Some(found) = text[from..].find(word) {
         let after = from + found + word.len();
-        let name_ends = after + text[after..].find(|one: char| !one.is_alphanumeric() && one != '_').unwrap_or(text.len() - after);
+        let name_ends = after
+            + text[after..]
+                .find(|one: char| !one.is_alphanumeric() && one != '_')
+                .unwrap_or(text.len() - after);
         let rest = &text[name_ends..];
-        let skipped = rest.find(|one: char| !matches!(one, '"' | '\'' | '=' | ':' | ' ' | '\\')).unwrap_or(rest.len());
+        let skipped =
+            rest.find(|one: char| !matches!(one, '"' | '\'' | '=' | ':' | ' ' | '\\')).unwrap_or(rest.len());
         let between = &rest[..skipped];
         let given = between.contains(['=', ':']) || between.contains(" '");
         let start = name_ends + skipped;
-        let end = start + text[start..].find([' ', '"', '\'', ',', '\n', '}', '&', '\\', ')']).unwrap_or(text.len() - start);
+        let end = start
+            + text[start..]
+                .find([' ', '"', '\'', ',', '\n', '}', '&', '\\', ')'])
+                .unwrap_or(text.len() - start);
         if given && end > start && &text[start..end] != "(masked" {
             return Some((start, end));
         }
@@ -143,13 +154,22 @@ mod tests {
     #[test]
     fn passwords_in_texts_are_masked_and_the_rest_stays() {
         for (text, expected) in [
-            ("connecting to postgres://app:hunter2@orders-rw:5432/app failed", "connecting to postgres://app:(masked)@orders-rw:5432/app failed"),
+            (
+                "connecting to postgres://app:hunter2@orders-rw:5432/app failed",
+                "connecting to postgres://app:(masked)@orders-rw:5432/app failed",
+            ),
             ("host=x password=hunter2 user=y\nnext", "host=x password=(masked) user=y\nnext"),
-            (r#"{"level":"info","password":"hunter2","n":1}"#, r#"{"level":"info","password":"(masked)","n":1}"#),
+            (
+                r#"{"level":"info","password":"hunter2","n":1}"#,
+                r#"{"level":"info","password":"(masked)","n":1}"#,
+            ),
             ("ALTER ROLE app PASSWORD 'hunter2'", "ALTER ROLE app PASSWORD '(masked)'"),
             ("token: hunter2", "token: (masked)"),
             ("two: password=hunter2, token=hunter2", "two: password=(masked), token=(masked)"),
-            ("the password is wrong; the Secret orders-app is missing", "the password is wrong; the Secret orders-app is missing"),
+            (
+                "the password is wrong; the Secret orders-app is missing",
+                "the password is wrong; the Secret orders-app is missing",
+            ),
             ("https://example.com/a@b:c", "https://example.com/a@b:c"),
         ] {
             assert_eq!(mask_text(text), expected);

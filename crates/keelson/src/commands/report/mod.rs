@@ -102,11 +102,8 @@ pub async fn report(args: ReportArgs) -> Result<Ended, Failure> {
 }
 
 fn about(connected: &Connected, now: Timestamp) -> Part {
-    let text = format!(
-        "keelson {}\nmade {now}\nnamespace {}\n",
-        env!("CARGO_PKG_VERSION"),
-        connected.namespace
-    );
+    let text =
+        format!("keelson {}\nmade {now}\nnamespace {}\n", env!("CARGO_PKG_VERSION"), connected.namespace);
     Part { name: "about.txt".to_owned(), text }
 }
 
@@ -145,8 +142,11 @@ async fn objects(connected: &Connected, only: Option<&str>) -> Vec<Part> {
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
         let text = match api.list(&params).await {
             Ok(list) => {
-                let mine = |object: &&DynamicObject| *kind != "Database" || only.is_none_or(|only| only == object.name_any());
-                let all: Vec<Value> = list.items.iter().filter(mine).map(|object| mask(json!(object))).collect();
+                let mine = |object: &&DynamicObject| {
+                    *kind != "Database" || only.is_none_or(|only| only == object.name_any())
+                };
+                let all: Vec<Value> =
+                    list.items.iter().filter(mine).map(|object| mask(json!(object))).collect();
                 written(&all)
             }
             Err(error) => format!("# could not be read: {error}\n"),
@@ -193,7 +193,8 @@ async fn operator(connected: &Connected, tail: i64) -> Vec<Part> {
 
 /// What each pod has logged, and what it had before its container was started anew.
 async fn logs_of(pods: &Api<Pod>, label: &str, container: &str, folder: &str, tail: i64) -> Vec<Part> {
-    let found = pods.list(&ListParams::default().labels(label)).await.map(|list| list.items).unwrap_or_default();
+    let found =
+        pods.list(&ListParams::default().labels(label)).await.map(|list| list.items).unwrap_or_default();
     let mut parts = Vec::new();
     for pod in found.iter().map(ResourceExt::name_any) {
         for (previous, suffix) in [(false, ""), (true, "-previous")] {
@@ -225,7 +226,8 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
 }
 
 fn written(objects: &[Value]) -> String {
-    let texts: Vec<String> = objects.iter().map(|object| yaml(object).unwrap_or_else(|failure| failure.to_string())).collect();
+    let texts: Vec<String> =
+        objects.iter().map(|object| yaml(object).unwrap_or_else(|failure| failure.to_string())).collect();
     texts.join("---\n")
 }
 
@@ -262,7 +264,10 @@ mod tests {
         let mut entry = entries.next().unwrap().unwrap();
         let mut text = String::new();
         entry.read_to_string(&mut text).unwrap();
-        assert_eq!((entry.path().unwrap().display().to_string().as_str(), text.as_str()), ("root/objects/a.yaml", "a: 1\n"));
+        assert_eq!(
+            (entry.path().unwrap().display().to_string().as_str(), text.as_str()),
+            ("root/objects/a.yaml", "a: 1\n")
+        );
         std::fs::remove_file(path).unwrap();
     }
 }

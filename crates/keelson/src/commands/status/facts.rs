@@ -48,7 +48,8 @@ pub async fn gather(client: &Client, database: Database) -> Facts {
         }
     };
     let mut events: Vec<Event> = Vec::new();
-    let about = ListParams::default().fields(&format!("involvedObject.kind=Database,involvedObject.name={name}"));
+    let about =
+        ListParams::default().fields(&format!("involvedObject.kind=Database,involvedObject.name={name}"));
     events.extend(listed::<Event>(client, &namespace, &about, "events", &mut unread).await);
     let about = ListParams::default().fields("involvedObject.kind=Pod");
     let of_pods: Vec<Event> = listed(client, &namespace, &about, "events of pods", &mut unread).await;
@@ -69,7 +70,10 @@ pub async fn listed<K>(
     unread: &mut Vec<String>,
 ) -> Vec<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
 {
     match Api::<K>::namespaced(client.clone(), namespace).list(params).await {
         Ok(list) => list.items,

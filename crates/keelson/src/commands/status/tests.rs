@@ -52,9 +52,7 @@ fn claim(ordinal: u32, has: &str) -> Value {
 }
 
 fn three() -> Database {
-    let row = |ordinal: u32, role: &str, lag: Value| {
-        json!({"name": format!("orders-{ordinal}"), "role": role, "ready": true, "timeline": 4, "lagBytes": lag})
-    };
+    let row = |ordinal: u32, role: &str, lag: Value| json!({"name": format!("orders-{ordinal}"), "role": role, "ready": true, "timeline": 4, "lagBytes": lag});
     database(
         "orders",
         json!({"replicas": 3, "backup": {"to": {"s3": {"bucket": "backups"}}}}),
@@ -135,8 +133,18 @@ pub fn bad() -> Facts {
         "Degraded",
         json!([
             condition("Ready", "False", "NoPrimary", "no instance takes writes at the moment"),
-            condition("Degraded", "True", "NoStandby", "1 of 3 instances serve: commits go on without a standby"),
-            condition("BackupReady", "False", "StoreDenied", "the store says: AccessDenied. At this rate the volume is full in about 3 hours"),
+            condition(
+                "Degraded",
+                "True",
+                "NoStandby",
+                "1 of 3 instances serve: commits go on without a standby"
+            ),
+            condition(
+                "BackupReady",
+                "False",
+                "StoreDenied",
+                "the store says: AccessDenied. At this rate the volume is full in about 3 hours"
+            ),
             condition("Progressing", "False", "Stalled", "waits until orders-2 serves")
         ]),
     );
@@ -196,7 +204,8 @@ fn one_that_is_being_made_is_under_way_and_not_wrong() {
 
 #[test]
 fn many_are_a_table() {
-    let rows = [three(), bad().database.unwrap(), database("new", json!({}), json!({}))].map(|one| view::row(&one, now()));
+    let rows = [three(), bad().database.unwrap(), database("new", json!({}), json!({}))]
+        .map(|one| view::row(&one, now()));
     golden("status-table.txt", &text::table(&rows, Some("shop"), Paint::OFF));
     golden("status-table-all.txt", &text::table(&rows, None, Paint::OFF));
     assert_eq!(view::worst(&rows), Verdict::Wrong);

@@ -13,13 +13,18 @@ pub fn table(rows: &[Row], place: Option<&str>, paint: Paint) -> String {
             Some(namespace) => format!(
                 "there is no Database in the namespace {namespace}. `{program} status --all-namespaces` looks everywhere\n"
             ),
-            None => "there is no Database in any namespace. A first one is six lines: examples/six-lines.yaml\n".to_owned(),
+            None => {
+                "there is no Database in any namespace. A first one is six lines: examples/six-lines.yaml\n"
+                    .to_owned()
+            }
         };
     }
     let heading = ["NAMESPACE", "NAME", "VERSION", "READY", "PHASE", "PRIMARY", "BACKUP", "AGE", "WRONG"];
     let mut table = match place {
         None => Table::headed(heading),
-        Some(_) => Table::headed(["", "NAME", "VERSION", "READY", "PHASE", "PRIMARY", "BACKUP", "AGE", "WRONG"]),
+        Some(_) => {
+            Table::headed(["", "NAME", "VERSION", "READY", "PHASE", "PRIMARY", "BACKUP", "AGE", "WRONG"])
+        }
     };
     for row in rows {
         let namespace = if place.is_none() { row.namespace.as_str() } else { "" };
@@ -98,7 +103,8 @@ fn section(name: &str, paint: Paint) -> String {
 
 fn wrong(problem: &Problem, paint: Paint) -> String {
     let Problem { condition, reason, message, since_seconds, hint, docs } = problem;
-    let mut text = format!("  {} ({condition}, for {})\n", paint.tone(Tone::Bad, reason), span(*since_seconds));
+    let mut text =
+        format!("  {} ({condition}, for {})\n", paint.tone(Tone::Bad, reason), span(*since_seconds));
     text += &format!("    {message}\n");
     if let Some(hint) = hint {
         text += &format!("    → {hint}\n");

@@ -342,7 +342,10 @@ fn instance(
 /// The size that a volume has, or is to have.
 fn size(claim: &PersistentVolumeClaim) -> Option<String> {
     let has = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage").cloned());
-    let asked = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage").cloned());
+    let asked = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage").cloned());
     match (has, asked) {
         (Some(has), Some(asked)) if has != asked => Some(format!("{} → {}", has.0, asked.0)),
         (has, asked) => has.or(asked).map(|size| size.0),
@@ -355,7 +358,8 @@ fn waits(pod: &Pod) -> Option<String> {
         return Some("ends".to_owned());
     }
     let status = pod.status.as_ref()?;
-    let unscheduled = status.conditions.iter().flatten().find(|one| one.type_ == "PodScheduled" && one.status == "False");
+    let unscheduled =
+        status.conditions.iter().flatten().find(|one| one.type_ == "PodScheduled" && one.status == "False");
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let waiting = containers.filter_map(|one| one.state.as_ref()?.waiting.as_ref()?.reason.clone()).next();
     unscheduled.and_then(|one| one.reason.clone()).or(waiting)
@@ -376,7 +380,10 @@ fn backups(
     let in_phase = |phase: &str| {
         let phase = phase.to_owned();
         backups.iter().filter(move |one| {
-            one.status.as_ref().and_then(|status| status.phase.as_ref()).is_some_and(|found| found.as_str() == phase)
+            one.status
+                .as_ref()
+                .and_then(|status| status.phase.as_ref())
+                .is_some_and(|found| found.as_str() == phase)
         })
     };
     let percent = |backup: &Backup| {

@@ -134,7 +134,8 @@ fn what_can_t_be_done_is_told_and_nothing_else() {
 fn what_nobody_can_foretell_is_waited_for() {
     let mut seen = running(json!({"replicas": 3}));
     seen.instances[2].ready = false;
-    let story = foretell(&asked_for(&seen, json!({"replicas": 3, "parameters": {"shared_buffers": "256MB"}})), now());
+    let story =
+        foretell(&asked_for(&seen, json!({"replicas": 3, "parameters": {"shared_buffers": "256MB"}})), now());
     assert_eq!(words(&story), [""; 0], "no other instance is taken away while one is");
     let waits = story.last.findings.iter().find(|one| one.kind == "Progressing").unwrap();
     assert!(waits.message.contains("waits until orders-2 serves"), "{}", waits.message);
