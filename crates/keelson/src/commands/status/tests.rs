@@ -104,6 +104,7 @@ fn facts(database: Database) -> Facts {
         events: serde_json::from_value(json!([
             event("2026-11-17T03:14:16Z", "Warning", "FailedOver", 1,
                 "orders-1 is primary, since nothing was heard from the one before; nobody took writes for 6.120 s"),
+            of_a_pod("Created"),
             event("2026-11-18T02:31:00Z", "Normal", "BackupComplete", 8, "orders-202611180200 takes 912 bytes"),
         ]))
         .unwrap(),
@@ -116,6 +117,12 @@ fn event(time: &str, severity: &str, reason: &str, count: i32, message: &str) ->
         "metadata": {"name": reason.to_lowercase()}, "involvedObject": {"kind": "Database", "name": "orders"},
         "type": severity, "reason": reason, "message": message, "lastTimestamp": time, "count": count
     })
+}
+
+fn of_a_pod(reason: &str) -> Value {
+    let mut event = event("2026-11-18T02:30:00Z", "Normal", reason, 1, "of no interest");
+    event["involvedObject"] = json!({"kind": "Pod", "name": "orders-0"});
+    event
 }
 
 /// With other conditions, which come before those that it had.

@@ -422,10 +422,14 @@ fn leadership(one: &Leadership) -> LeadershipView {
     }
 }
 
-/// The last of them, the newest last.
+/// The last of them, the newest last. What is normal of a pod is of no interest.
 fn events(events: &[Event]) -> Vec<EventView> {
+    let of_interest = |event: &&Event| {
+        event.involved_object.kind.as_deref() == Some("Database") || event.type_.as_deref() == Some("Warning")
+    };
     let mut views: Vec<EventView> = events
         .iter()
+        .filter(of_interest)
         .filter_map(|event| {
             let series = event.series.as_ref();
             let last = series.and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
