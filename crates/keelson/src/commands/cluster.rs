@@ -16,18 +16,20 @@ use super::words::{listed, near};
 /// A cluster that does not answer for so long is away.
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// Where these options stand in the help.
+const CLUSTER: &str = "Cluster";
+
 /// Which cluster.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
     /// The namespace; without it, the one that kubectl would use.
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = CLUSTER)]
     pub namespace: Option<String>,
     /// The context of the kubeconfig; without it, the current one.
-    #[arg(long)]
+    #[arg(long, help_heading = CLUSTER)]
     pub context: Option<String>,
     /// The kubeconfig; without it, the one that kubectl would use.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = CLUSTER)]
     pub kubeconfig: Option<PathBuf>,
 }
 

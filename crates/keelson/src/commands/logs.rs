@@ -1,6 +1,7 @@
 //! `keelson logs`: what all instances of a database have logged, in the order in which it happened.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use clap::Args;
@@ -129,10 +130,10 @@ async fn follow(
             _ = look.tick() => {
                 reading.retain(|_, task| !task.is_finished());
                 for pod in names(pods, database, only).await? {
-                    if !reading.contains_key(&pod) {
-                        let since = newest.get(&pod).copied().unwrap_or_else(Timestamp::now);
-                        let task = read(pods.clone(), pod.clone(), since, sender.clone());
-                        reading.insert(pod, tokio::spawn(task));
+                    if let Entry::Vacant(place) = reading.entry(pod) {
+                        let since = newest.get(place.key()).copied().unwrap_or_else(Timestamp::now);
+                        let task = read(pods.clone(), place.key().clone(), since, sender.clone());
+                        place.insert(tokio::spawn(task));
                     }
                 }
             }

@@ -52,11 +52,16 @@ fn page() -> String {
         if let Some((_, examples, printed)) = EXAMPLES.iter().find(|(one, ..)| *one == name) {
             page += &format!("```\n{}\n```\n\n", examples.join("\n"));
             if let Some(printed) = printed {
-                page += &format!("The last of them prints:\n\n```\n{}```\n\n", *printed);
+                let which = if examples.len() > 1 { "The last of them prints" } else { "It prints" };
+                page += &format!("{which}, for example:\n\n```\n{}```\n\n", *printed);
             }
         }
-        let help =
-            command.clone().bin_name(format!("keelson {name}")).term_width(100).render_help().to_string();
+        let help = command
+            .clone()
+            .bin_name(format!("kubectl keelson {name}"))
+            .term_width(100)
+            .render_help()
+            .to_string();
         let (_, usage) = help.split_once("Usage:").unwrap_or(("", &help));
         let usage: Vec<&str> = usage.trim().lines().map(str::trim_end).collect();
         page += &format!("```\n{}\n```\n", usage.join("\n"));

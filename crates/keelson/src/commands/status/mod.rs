@@ -1,8 +1,9 @@
 //! `keelson status`: how databases are, and above all what is wrong with them and what to do.
 //!
-//! [`facts`] asks the cluster, [`view`] says what that means, [`text`] prints it.
+//! [`facts`] asks the cluster, [`judge`] says what that means, as a [`view`], [`text`] prints it.
 
 pub mod facts;
+mod judge;
 mod lease;
 pub mod text;
 pub mod view;
@@ -48,7 +49,7 @@ pub async fn status(args: StatusArgs) -> Result<Ended, Failure> {
             let rows = rows(&connected, args.all_namespaces).await?;
             let place = (!args.all_namespaces).then_some(connected.namespace.as_str());
             let text = args.output.say(&rows, || text::table(&rows, place, Paint::of_stdout()))?;
-            (text, view::worst(&rows))
+            (text, judge::worst(&rows))
         }
     };
     print!("{text}");
@@ -63,7 +64,7 @@ pub async fn status(args: StatusArgs) -> Result<Ended, Failure> {
 pub async fn look(connected: &Connected, name: &str) -> Result<DatabaseView, Failure> {
     let Connected { client, namespace } = connected;
     let database = find(client, namespace, name).await?;
-    Ok(view::database(&facts::gather(client, database).await, Timestamp::now()))
+    Ok(judge::database(&facts::gather(client, database).await, Timestamp::now()))
 }
 
 /// All of a namespace, or of all.
@@ -76,7 +77,7 @@ pub async fn rows(connected: &Connected, all_namespaces: bool) -> Result<Vec<Row
     let found = databases.list(&ListParams::default()).await;
     let found = found.map_err(Failure::during(format!("listing Databases of {place}")))?.items;
     let now = Timestamp::now();
-    let mut rows: Vec<Row> = found.iter().map(|database| view::row(database, now)).collect();
+    let mut rows: Vec<Row> = found.iter().map(|database| judge::row(database, now)).collect();
     rows.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
     Ok(rows)
 }

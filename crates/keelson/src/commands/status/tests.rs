@@ -5,8 +5,9 @@ use keelson_api::v1::Database;
 use serde_json::{Value, json};
 
 use super::facts::Facts;
+use super::judge;
 use super::text;
-use super::view::{self, Verdict};
+use super::view::Verdict;
 use crate::commands::golden::golden;
 use crate::commands::output::{Format, machine};
 use crate::commands::paint::Paint;
@@ -178,7 +179,7 @@ pub fn bad() -> Facts {
 
 #[test]
 fn a_healthy_database_is_a_picture_at_a_glance() {
-    let view = view::database(&facts(three()), now());
+    let view = judge::database(&facts(three()), now());
     assert_eq!(view.verdict, Verdict::Well);
     golden("status-good.txt", &text::database(&view, Paint::OFF));
     golden("status-good.json", &machine(Format::Json, &view).unwrap());
@@ -187,7 +188,7 @@ fn a_healthy_database_is_a_picture_at_a_glance() {
 
 #[test]
 fn of_one_in_trouble_what_is_wrong_and_what_to_do_comes_first() {
-    let view = view::database(&bad(), now());
+    let view = judge::database(&bad(), now());
     assert_eq!(view.verdict, Verdict::Wrong);
     golden("status-bad.txt", &text::database(&view, Paint::OFF));
 }
@@ -202,21 +203,21 @@ fn one_that_is_being_made_is_under_way_and_not_wrong() {
         ]
     });
     let new = database("billing", json!({"replicas": 2}), status);
-    let view = view::database(&Facts { database: Some(new), ..Facts::default() }, now());
+    let view = judge::database(&Facts { database: Some(new), ..Facts::default() }, now());
     assert_eq!(view.verdict, Verdict::UnderWay);
     golden("status-new.txt", &text::database(&view, Paint::OFF));
     let unseen = database("new", json!({}), json!({}));
-    assert_eq!(view::row(&unseen, now()).verdict, Verdict::UnderWay);
+    assert_eq!(judge::row(&unseen, now()).verdict, Verdict::UnderWay);
 }
 
 #[test]
 fn many_are_a_table() {
     let rows = [three(), bad().database.unwrap(), database("new", json!({}), json!({}))]
-        .map(|one| view::row(&one, now()));
+        .map(|one| judge::row(&one, now()));
     golden("status-table.txt", &text::table(&rows, Some("shop"), Paint::OFF));
     golden("status-table-all.txt", &text::table(&rows, None, Paint::OFF));
-    assert_eq!(view::worst(&rows), Verdict::Wrong);
+    assert_eq!(judge::worst(&rows), Verdict::Wrong);
     assert!(text::table(&[], Some("shop"), Paint::OFF).contains("no Database in the namespace shop"));
     assert!(text::table(&[], None, Paint::OFF).contains("six lines"));
-    assert_eq!(view::worst(&[]), Verdict::Well);
+    assert_eq!(judge::worst(&[]), Verdict::Well);
 }
