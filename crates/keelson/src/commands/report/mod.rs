@@ -1,6 +1,6 @@
 //! `keelson report`: what somebody needs who is to find a bug, as one file.
 //!
-//! Secrets are never read. Of everything else, [`mask`] takes out what may hold any.
+//! Secrets are never read. Of everything else, [`mod@mask`] takes out what may hold any.
 
 mod mask;
 
