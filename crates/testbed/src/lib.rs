@@ -51,7 +51,7 @@ pub use cluster::Cluster;
 pub use control_plane::{Audited, ControlPlane, shared_control_plane};
 pub use error::{Error, Result};
 pub use fault::{Fault, HubComponent, Volume, heal_all};
-pub use gobuild::{build_go, helm, s3_server};
+pub use gobuild::{build_go, bundle_validator, helm, kubectl, s3_server};
 pub use image::{Image, Settings};
 pub use layout::Layout;
 pub use network::Node;

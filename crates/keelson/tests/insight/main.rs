@@ -3,6 +3,9 @@
 
 mod alerts;
 mod dashboards;
+mod gitops;
 mod known;
 mod pages;
+mod reasons;
 mod server;
+mod supply;

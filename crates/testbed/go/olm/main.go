@@ -1,0 +1,35 @@
+// Says what is wrong with an OLM bundle, by the rules of operator-framework itself.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/operator-framework/api/pkg/manifests"
+	"github.com/operator-framework/api/pkg/validation"
+)
+
+func main() {
+	bundle, err := manifests.GetBundleFromDir(os.Args[1])
+	if err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	objects := bundle.ObjectsToValidate()
+	for _, object := range bundle.Objects {
+		objects = append(objects, object)
+	}
+	failed := false
+	for _, result := range validation.DefaultBundleValidators.Validate(objects...) {
+		for _, warning := range result.Warnings {
+			fmt.Println("warning:", warning)
+		}
+		for _, problem := range result.Errors {
+			fmt.Println("error:", problem)
+			failed = true
+		}
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
