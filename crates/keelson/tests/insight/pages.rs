@@ -47,3 +47,46 @@ fn the_table_of_contents_leads_to_every_page() {
         assert!(listed || contents.contains(&format!("({path})")), "docs/README.md does not lead to {path}");
     }
 }
+
+/// What is between ```` ```console ```` and its end, by file.
+fn console_blocks() -> Vec<(String, String)> {
+    let mut pages = Vec::new();
+    documents(&project("docs"), &mut pages);
+    let blocks = pages.iter().flat_map(|page| {
+        let text = std::fs::read_to_string(page).unwrap();
+        let blocks: Vec<String> = text.split("```console\n").skip(1).map(str::to_owned).collect();
+        blocks.into_iter().map(|block| {
+            (page.display().to_string(), block.split("```").next().unwrap_or_default().to_owned())
+        })
+    });
+    blocks.collect()
+}
+
+#[test]
+fn commands_have_one_form_a_program_could_run_them() {
+    let blocks = console_blocks();
+    assert!(blocks.len() > 20);
+    let programs = ["kubectl", "helm", "keelson", "make"];
+    for (page, line) in blocks.iter().flat_map(|(page, block)| block.lines().map(move |line| (page, line))) {
+        let command =
+            line.strip_prefix("$ ").unwrap_or_else(|| panic!("{page}: `{line}` does not begin with `$ `"));
+        let program = command.split(' ').next().unwrap();
+        assert!(programs.contains(&program), "{page}: {program}");
+        assert!(!command.ends_with('\\'), "{page}: one line, one command: {line}");
+        for file in
+            command.split(' ').filter(|word| word.starts_with("docs/") || word.starts_with("examples/"))
+        {
+            assert!(project(file).exists(), "{page}: there is no {file}");
+        }
+    }
+}
+
+#[test]
+fn files_of_recipes_are_objects() {
+    for entry in std::fs::read_dir(project("docs/recipes/files")).unwrap() {
+        let path = entry.unwrap().path();
+        let object: serde_json::Value =
+            serde_yaml_ng::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        assert!(object["kind"].is_string() && object["metadata"]["name"].is_string(), "{}", path.display());
+    }
+}
