@@ -15,8 +15,13 @@ pub fn prometheus() -> Result<PathBuf> {
         return Ok(folder.join("usr/bin"));
     }
     let folder = Progress::new(&cache).step("fetching Prometheus from Debian", || {
-        apt(&["update"])?;
-        cache.entry(entry, |folder| unpack_package("prometheus", folder, folder))
+        cache.entry(entry, |folder| {
+            // A machine that is new knows of no packages yet, or of none that are still there.
+            unpack_package("prometheus", folder, folder).or_else(|_| {
+                apt(&["update"])?;
+                unpack_package("prometheus", folder, folder)
+            })
+        })
     })?;
     Ok(folder.join("usr/bin"))
 }

@@ -101,12 +101,19 @@ fn history() -> String {
         for target in targets(metric.name) {
             for series in series(&metric, target) {
                 for (step, at) in (now - PAST..=now).step_by(OFTEN).enumerate() {
-                    writeln!(text, "{series} {} {at}", 1 + step).unwrap();
+                    let value = if is_a_yes(metric.name) { 1 } else { 1 + step };
+                    writeln!(text, "{series} {value} {at}").unwrap();
                 }
             }
         }
     }
     text + "# EOF\n"
+}
+
+/// Whether it is 0 or 1.
+fn is_a_yes(name: &str) -> bool {
+    ["keelson_leader", "keelson_agent_leader", "keelson_agent_writable", "keelson_postgres_up"]
+        .contains(&name)
 }
 
 /// The labels of whoever shows a metric.
