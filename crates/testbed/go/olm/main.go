@@ -15,12 +15,8 @@ func main() {
 		fmt.Println("error:", err)
 		os.Exit(1)
 	}
-	objects := bundle.ObjectsToValidate()
-	for _, object := range bundle.Objects {
-		objects = append(objects, object)
-	}
 	failed := false
-	for _, result := range validation.DefaultBundleValidators.Validate(objects...) {
+	for _, result := range validation.DefaultBundleValidators.Validate(bundle.ObjectsToValidate()...) {
 		for _, warning := range result.Warnings {
 			fmt.Println("warning:", warning)
 		}
