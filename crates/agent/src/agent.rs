@@ -121,14 +121,14 @@ pub async fn run() -> Result<(), AgentError> {
         known: known.clone(),
         facts: facts.clone(),
         reports: reports.clone(),
-        room,
+        room: room.clone(),
     };
     let (backup, backups) = watch::channel(None);
     tokio::spawn(archiving::base::follow(inputs.clone(), backup));
     archiving::follow(inputs, told);
     let (ask, questions) = mpsc::channel(16);
     let (standing, standings) = watch::channel(Standing::default());
-    exporter.begin(engine, facts.clone(), reports.clone(), standings);
+    exporter.begin(engine, facts.clone(), reports.clone(), standings, known.clone(), room);
     let listener = listen(ports::AGENT).await?;
     let host = here.host(&here.pod);
     let page = peers::page(&here.pod, reports.clone(), facts.clone(), ask);

@@ -20,7 +20,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::facts::Facts;
-use crate::families::{Page, agent, postgres};
+use crate::families::{Page, agent, asked, backup, postgres, volume};
+use crate::room::Room;
+use crate::settings::Known as Settings;
 
 /// So many databases have series of their own, the oldest. All are in the number of databases.
 pub const MOST_DATABASES: usize = 64;
@@ -53,6 +55,8 @@ struct Source {
     answers: Box<dyn Fn() -> bool + Send + Sync>,
     reports: watch::Receiver<Report>,
     standing: watch::Receiver<Standing>,
+    settings: watch::Receiver<Settings>,
+    room: watch::Receiver<Room>,
 }
 
 /// What is known of the database's numbers.
@@ -89,12 +93,14 @@ impl Exporter {
     }
 
     /// From now on there is a database to ask.
-    pub fn begin(
+    pub(crate) fn begin(
         &self,
         engine: Arc<Postgres>,
         facts: watch::Receiver<Facts>,
         reports: watch::Receiver<Report>,
         standing: watch::Receiver<Standing>,
+        settings: watch::Receiver<Settings>,
+        room: watch::Receiver<Room>,
     ) {
         let ask = move || {
             let engine = engine.clone();
@@ -104,7 +110,8 @@ impl Exporter {
             Box::pin(async move { told.await.ok() }) as BoxFuture<'static, Option<Numbers>>
         };
         let answers = move || facts.borrow().status.is_some();
-        self.set(Source { ask: Box::new(ask), answers: Box::new(answers), reports, standing });
+        let (ask, answers) = (Box::new(ask), Box::new(answers));
+        self.set(Source { ask, answers, reports, standing, settings, room });
     }
 
     fn set(&self, source: Source) {
@@ -172,6 +179,9 @@ impl Collector for Exporter {
         let mut page = Page::new(encoder);
         let Some(source) = self.0.source.get() else { return postgres(&mut page, false, None) };
         agent(&mut page, &source.reports.borrow(), *source.standing.borrow())?;
+        backup(&mut page, &source.reports.borrow())?;
+        asked(&mut page, &source.settings.borrow().settings)?;
+        volume(&mut page, *source.room.borrow())?;
         let known = self.known();
         let recent = known.answer.as_ref().filter(|(at, _)| at.elapsed() < KEPT);
         let numbers = recent.map(|(_, numbers)| numbers);

@@ -116,6 +116,7 @@ mod tests {
         let metrics = Metrics::new(crate::NAME);
         let second = Duration::from_secs(1);
         metrics.build("1.2.3");
+        metrics.certificate(|| Some(jiff::Timestamp::UNIX_EPOCH));
         metrics.round("Database", Ended::Panicked, second);
         metrics.load("Database", 1, 1);
         metrics.retry("Database", Class::Transient);

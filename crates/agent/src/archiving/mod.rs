@@ -312,8 +312,9 @@ async fn look_at(writer: &Writer) -> keelson_backup::Result<Shelf> {
     let (size, looked) = (writer.claim().segment_size, Timestamp::now());
     let catalogue = writer.repository().catalogue(size).await?;
     let window = choose(&catalogue, size, &Target::Immediate, None).ok().map(|choice| choice.window);
+    let finished = catalogue.backups.iter().map(|backup| backup.finished).max();
     let backups = catalogue.backups.into_iter().map(|backup| backup.name).collect();
-    Ok(Shelf { first: window.map(|window| window.first), backups, looked: Some(looked) })
+    Ok(Shelf { first: window.map(|window| window.first), finished, backups, looked: Some(looked) })
 }
 
 /// How many files of the log wait, by PostgreSQL's own notes.

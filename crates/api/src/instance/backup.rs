@@ -179,6 +179,9 @@ pub struct ArchiveReport {
     /// The last moment that certainly can be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_recoverable: Option<Timestamp>,
+    /// When the last base backup in the repository was complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_backup: Option<Timestamp>,
     /// The names of the backups in the repository, once they are known, oldest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backups: Option<Vec<String>>,
