@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
-use keelson_api::instance::ArchiveReport;
+use keelson_api::instance::{ArchiveReport, DrillNote};
 use keelson_engine::postgres::{DatabaseMetrics, StandbyMetrics};
 use keelson_kit::admin;
 use tokio::sync::watch;
@@ -99,7 +99,8 @@ impl Bed {
             ..Report::default()
         });
         let led_at = Some(std::time::Instant::now());
-        let (_, standing) = watch::channel(Standing { failsafe: true, led_at });
+        let drill = Some(DrillNote { last_success: Timestamp::from_second(9).ok(), failing: true });
+        let (_, standing) = watch::channel(Standing { failsafe: true, led_at, drill });
         exporter.set(Source { ask: Box::new(ask), answers: Box::new(answers), reports, standing });
         Bed { metrics, exporter, asked, _report: report }
     }
@@ -135,6 +136,8 @@ async fn numbers_of_a_database_that_answers_are_shown_in_their_units() {
         "keelson_agent_archive_failing 0.0",
         "keelson_agent_archive_volume_left_seconds 60.0",
         "keelson_agent_recoverable_last_timestamp_seconds 5.0",
+        "keelson_agent_drill_failing 1.0",
+        "keelson_agent_drill_last_success_timestamp_seconds 9.0",
         "keelson_postgres_connections{state=\"idle in transaction\"} 1.0",
         "keelson_postgres_checkpoint_write_seconds_total 1.5",
         "keelson_postgres_transactions_total{database=\"an \\\"odd\\\"\\n\\\\one\",result=\"commit\"} 40.0",

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use super::act;
 use super::backups::BackupFact;
+use super::drills::{DrillClaim, DrillPod, Throwaway};
 use super::facts::{Claim, Hindrance, Instance, Lately, Observed, Set, doubt};
 use crate::annotations;
 use crate::root::{Root, Whose};
@@ -25,6 +26,7 @@ struct Found {
     pods: Vec<Pod>,
     claims: Vec<PersistentVolumeClaim>,
     backups: Vec<Backup>,
+    drills: Vec<Pod>,
 }
 
 /// What is known of a database at this moment, as watches have told.
@@ -42,6 +44,7 @@ pub(super) fn observe(
         pods: round.related()?,
         claims: round.related()?,
         backups: round.related()?,
+        drills: round.related_by(labels::DRILL_OF)?,
     };
     facts(database, found, round, root, lately, agent_image)
 }
@@ -57,6 +60,9 @@ pub(super) async fn ask(
     round.confirm().await?;
     let name = database.name_any();
     let config = Names(&name).config();
+    // Only what somebody may have asked for.
+    let has_backups = database.spec.backup.is_some();
+    let drill_of = ListParams::default().labels(&format!("{}={name}", labels::DRILL_OF));
     let of_it = ListParams::default().labels(&format!("{}={name}", labels::DATABASE));
     let found = Found {
         config: act::api(round).get_opt(&config).await.map_err(unanswered::<ConfigMap>(round, &config))?,
@@ -67,6 +73,13 @@ pub(super) async fn ask(
             claims.map_err(unanswered::<PersistentVolumeClaim>(round, "of it"))?.items
         },
         backups: act::api(round).list(&of_it).await.map_err(unanswered::<Backup>(round, "of it"))?.items,
+        drills: match has_backups {
+            true => {
+                let pods = act::api(round).list(&drill_of).await;
+                pods.map_err(unanswered::<Pod>(round, "of its drill"))?.items
+            }
+            false => round.related_by(labels::DRILL_OF)?,
+        },
     };
     facts(database, found, round, root, lately, agent_image)
 }
@@ -83,7 +96,7 @@ fn facts(
     lately: Lately,
     agent_image: &str,
 ) -> Result<Observed, Error> {
-    let Found { config, set, pods, claims, backups } = found;
+    let Found { config, set, pods, claims, backups, drills } = found;
     let name = database.name_any();
     let names = Names(&name);
     let account: Option<ServiceAccount> = round.child(&name)?;
@@ -91,8 +104,12 @@ fn facts(
     let mut instances: Vec<Instance> = pods.iter().filter_map(|pod| instance(names, pod)).collect();
     instances.sort_by_key(|instance| instance.ordinal);
     doubt(&mut instances);
+    let (throwaway_claims, claims): (Vec<_>, Vec<_>) =
+        claims.into_iter().partition(|claim| claim.name_any() == names.drill());
     let mut claims: Vec<Claim> = claims.iter().filter_map(|found| claim(names, found)).collect();
     claims.sort_by_key(|claim| claim.ordinal);
+    let drill_claim = throwaway_claims.into_iter().find(|claim| is_of(&claim.metadata, &uid));
+    let drill_pod = drills.into_iter().find(|pod| is_of(&pod.metadata, &uid));
     let annotation = |key: &str| database.annotations().get(key).cloned();
     let rotation = annotation(shared::ROTATE_SECRETS).unwrap_or_default();
     let namespace = round.key().namespace.clone();
@@ -111,6 +128,14 @@ fn facts(
         claims,
         // Those of an older one of this name may still be on their way out.
         backups: backups.into_iter().filter(|found| is_of(&found.metadata, &uid)).map(backup).collect(),
+        drill: Throwaway {
+            asked: annotation(shared::DRILL),
+            pod: drill_pod.map(|pod| drill(&pod)),
+            claim: drill_claim.map(|claim| DrillClaim {
+                uid: claim.uid().unwrap_or_default(),
+                deleting: claim.metadata.deletion_timestamp.is_some(),
+            }),
+        },
         source: None,
         lately,
         agent_image: agent_image.to_owned(),
@@ -172,6 +197,22 @@ fn instance(names: Names<'_>, pod: &Pod) -> Option<Instance> {
         report: annotation(shared::REPORT).and_then(|report| serde_json::from_str(&report).ok()),
         hindrance: hindrance(&status),
     })
+}
+
+/// The pod of a drill.
+fn drill(pod: &Pod) -> DrillPod {
+    let meta = &pod.metadata;
+    let annotation = |key: &str| meta.annotations.as_ref()?.get(key).cloned();
+    let status = pod.status.clone().unwrap_or_default();
+    DrillPod {
+        uid: meta.uid.clone().unwrap_or_default(),
+        made: made(meta),
+        deleting: meta.deletion_timestamp.is_some(),
+        asked: annotation(shared::DRILL),
+        ended: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+        hindrance: hindrance(&status),
+        report: annotation(shared::DRILL_REPORT).and_then(|report| serde_json::from_str(&report).ok()),
+    }
 }
 
 /// That volumes and network of a pod are there.
@@ -247,9 +288,19 @@ pub(super) fn trim_backup(backup: &mut DynamicObject) {
 /// Of a pod, its state and what is written on it for us: a tenth of it.
 pub(super) fn trim_pod(pod: &mut DynamicObject) {
     trim_meta(&mut pod.metadata, &[labels::DATABASE], &[annotations::ASKED, shared::RESTART, shared::REPORT]);
+    trim_state(pod, &["conditions", "containerStatuses", "initContainerStatuses"]);
+}
+
+/// Of the pod of a drill, the same, and whether it has ended.
+pub(super) fn trim_drill(pod: &mut DynamicObject) {
+    trim_meta(&mut pod.metadata, &[labels::DRILL_OF], &[shared::DRILL, shared::DRILL_REPORT]);
+    trim_state(pod, &["phase", "conditions", "containerStatuses", "initContainerStatuses"]);
+}
+
+fn trim_state(pod: &mut DynamicObject, fields: &[&str]) {
     keep(&mut pod.data, &["status"]);
     let status = &mut pod.data["status"];
-    keep(status, &["conditions", "containerStatuses", "initContainerStatuses"]);
+    keep(status, fields);
     if let Some(Value::Array(conditions)) = status.get_mut("conditions") {
         conditions.retain(|one| ["Ready", "PodScheduled", MOUNTED].iter().any(|kind| one["type"] == *kind));
         conditions.iter_mut().for_each(|one| keep(one, &["type", "status", "reason", "message"]));

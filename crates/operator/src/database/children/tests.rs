@@ -49,6 +49,8 @@ fn wanted_of(spec: Value) -> Wanted {
                 incrementals: 6,
                 retention: None,
                 order: None,
+                marks: false,
+                drill: None,
             }),
             restore: None,
         },
