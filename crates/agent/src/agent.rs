@@ -457,8 +457,11 @@ impl Agent {
             asking.go_on(&machine, now);
             self.metrics.leading(machine.leads(now));
             let drill = self.known.borrow().settings.backup.as_ref().and_then(|rule| rule.drill);
-            self.standing
-                .send_replace(Standing { failsafe: machine.is_failsafe(now), led_at: machine.led_at(), drill });
+            self.standing.send_replace(Standing {
+                failsafe: machine.is_failsafe(now),
+                led_at: machine.led_at(),
+                drill,
+            });
             self.go_on_with(&mut story, &machine, now);
             let report = self.compose(&machine, &story, now);
             self.route(&mut way, &machine, &report, now);

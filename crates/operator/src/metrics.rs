@@ -140,7 +140,9 @@ mod tests {
         metrics.request("get", 200, second);
         metrics.watch_restarted("Database");
         metrics.review("/convert", Outcome::Done, second);
-        Databases::new(&metrics).is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
+        let databases = Databases::new(&metrics);
+        databases.is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
+        databases.drilled(Some(true));
         let page = metrics.render_plain();
         let shown = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
         let shown: BTreeSet<String> = shown.map(|(name, _)| name.to_owned()).collect();

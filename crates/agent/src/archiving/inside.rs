@@ -136,7 +136,11 @@ pub(crate) async fn send(engine: &Postgres) {
     .unwrap();
 }
 
-pub(crate) async fn archived(told: &watch::Receiver<Told>, what: &str, holds: impl Fn(&ArchiveReport) -> bool) {
+pub(crate) async fn archived(
+    told: &watch::Receiver<Told>,
+    what: &str,
+    holds: impl Fn(&ArchiveReport) -> bool,
+) {
     until(what, LONG, || async {
         match told.borrow().archive.clone() {
             Some(archive) if holds(&archive) => Look::There(()),
@@ -147,7 +151,11 @@ pub(crate) async fn archived(told: &watch::Receiver<Told>, what: &str, holds: im
     .unwrap();
 }
 
-pub(crate) async fn backed_up(known: &watch::Sender<Known>, reports: &watch::Receiver<Option<BackupReport>>, uid: &str) {
+pub(crate) async fn backed_up(
+    known: &watch::Sender<Known>,
+    reports: &watch::Receiver<Option<BackupReport>>,
+    uid: &str,
+) {
     let order = |order| known.send_modify(|known| known.settings.backup.as_mut().unwrap().order = order);
     let (name, instance) = (uid.to_owned(), "orders-0".to_owned());
     order(Some(BackupOrder { name, uid: uid.to_owned(), instance, method: None, keep: false }));

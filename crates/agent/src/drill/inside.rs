@@ -47,7 +47,8 @@ fn damage(path: &Path) -> Vec<u8> {
 
 /// The first below a folder whose name ends so, by name.
 fn first(folder: &Path, end: &str) -> PathBuf {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut found: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     found.retain(|path| path.to_str().unwrap().ends_with(end));
     found.sort();
     found.into_iter().next().unwrap()
@@ -77,7 +78,9 @@ async fn drills() {
     assert_eq!((report.phase.as_str(), &report.problem), ("Succeeded", &None), "{report:?}");
     assert!(report.backup.as_ref().unwrap().starts_with("base_"), "{report:?}");
     assert_eq!((report.timeline, report.mark.unwrap().number), (Some(1), mark.number), "{report:?}");
-    assert!(report.end_of_log.is_some() && report.answered_seconds.is_some() && report.lost_seconds.is_some());
+    assert!(
+        report.end_of_log.is_some() && report.answered_seconds.is_some() && report.lost_seconds.is_some()
+    );
     let checks = report.checks;
     assert_eq!((checks.databases, checks.passed_over, checks.marks), (3, 1, 4), "{checks:?}");
     assert!(checks.tables > 150 && checks.indexes > 300, "{checks:?}");
@@ -94,7 +97,8 @@ async fn the_store(store: &keelson_api::instance::Store) {
     let repository = Path::new(store.folder.as_deref().unwrap()).join("shop/orders");
     let backup = first(&repository.join("basebackups_005"), "_backup_stop_sentinel.json");
     let name = backup.file_name().unwrap().to_str().unwrap().replace("_backup_stop_sentinel.json", "");
-    let part = first(&repository.join("basebackups_005").join(&name).join("tar_partitions"), "part_001.tar.zst");
+    let part =
+        first(&repository.join("basebackups_005").join(&name).join("tar_partitions"), "part_001.tar.zst");
     let good = damage(&part);
     let report = drilled("base").await;
     failed(&report, backup_reasons::CORRUPT, &["part_001.tar.zst"]);
@@ -115,13 +119,21 @@ async fn the_database(
     backups: &watch::Receiver<Option<keelson_api::instance::BackupReport>>,
 ) {
     // An index that lacks a row: nobody who reads or backs it up would notice.
-    sql(one, "SET allow_system_table_mods = on; UPDATE pg_index SET indisready = false, indisvalid = false \
-              WHERE indexrelid = 'public.t_pkey'::regclass").await;
+    sql(
+        one,
+        "SET allow_system_table_mods = on; UPDATE pg_index SET indisready = false, indisvalid = false \
+              WHERE indexrelid = 'public.t_pkey'::regclass",
+    )
+    .await;
     sql(one, "INSERT INTO public.t VALUES (20001, 'in no index')").await;
     sql(one, "UPDATE pg_index SET indisready = true, indisvalid = true WHERE indexrelid = 'public.t_pkey'::regclass")
         .await;
     send(one).await;
-    failed(&drilled("index").await, drill_reasons::DAMAGED, &["the index public.t_pkey in the database postgres"]);
+    failed(
+        &drilled("index").await,
+        drill_reasons::DAMAGED,
+        &["the index public.t_pkey in the database postgres"],
+    );
     sql(one, "REINDEX INDEX public.t_pkey").await;
 
     sql(one, "DELETE FROM keelson.mark WHERE number = 2").await;

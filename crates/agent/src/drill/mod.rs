@@ -47,7 +47,9 @@ const TELLING: Duration = Duration::from_secs(1800);
 #[derive(Debug, Error)]
 pub enum DrillError {
     /// The pod is not one of Keelson's.
-    #[error("the environment variable {0} is missing or makes no sense: a drill is to be started by a pod that Keelson made")]
+    #[error(
+        "the environment variable {0} is missing or makes no sense: a drill is to be started by a pod that Keelson made"
+    )]
     Environment(&'static str),
     /// No client can be made for the API server.
     #[error("no way to the API server is known: {0}")]
@@ -116,7 +118,10 @@ fn settings(
         tls: None,
         plain: false,
         // There is nobody who would follow it.
-        replication: postgres::Credentials { role: "keelson_replication".to_owned(), password: Secret::new("") },
+        replication: postgres::Credentials {
+            role: "keelson_replication".to_owned(),
+            password: Secret::new(""),
+        },
         archive: None,
     }
 }
@@ -269,7 +274,8 @@ mod tests {
         let asked = asked.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let settings = settings("orders-drill", resources, asked);
         assert!(settings.listen.is_empty() && settings.tls.is_none() && settings.archive.is_none());
-        let parameters: Vec<_> = settings.parameters.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let parameters: Vec<_> =
+            settings.parameters.iter().map(|(name, value)| (&**name, &**value)).collect();
         assert_eq!(parameters, [("autovacuum", "off"), ("work_mem", "8MB")]);
     }
 
@@ -292,7 +298,8 @@ mod tests {
 
     #[test]
     fn damage_is_told_from_a_database_that_does_not_start() {
-        let damaged = keelson_engine::Error::Inconsistent { what: "the table t".into(), said: "a row".into() };
+        let damaged =
+            keelson_engine::Error::Inconsistent { what: "the table t".into(), said: "a row".into() };
         assert_eq!(trouble(&damaged).reason, drill_reasons::DAMAGED);
         assert!(trouble(&damaged).problem.contains("the table t is damaged: a row"));
         let other = keelson_engine::Error::Running { doing: "asking", running: false };

@@ -33,8 +33,8 @@ pub use settings::{
     Settings, StorageSettings,
 };
 pub use status::{
-    BackupSummary, Cause, DatabaseStatus, DrillResult, DrillRunning, DrillSummary, InstanceStatus, Leadership, Phase,
-    Role,
+    BackupSummary, Cause, DatabaseStatus, DrillResult, DrillRunning, DrillSummary, InstanceStatus,
+    Leadership, Phase, Role,
 };
 pub use storage::{Autogrow, Storage, Volume};
 

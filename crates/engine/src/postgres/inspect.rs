@@ -55,7 +55,8 @@ impl Postgres {
             }
             other => other?,
         };
-        let blocks = printed.lines().find_map(|line| line.strip_prefix("Blocks scanned:")?.trim().parse().ok());
+        let blocks =
+            printed.lines().find_map(|line| line.strip_prefix("Blocks scanned:")?.trim().parse().ok());
         let blocks = blocks.ok_or_else(|| Error::Data {
             doing: "checking pages",
             why: format!("pg_checksums does not say how many there are: {}", printed.trim()),
@@ -104,7 +105,8 @@ impl Postgres {
     /// and the place. None where it has not been restored.
     pub fn replayed_to(&self) -> Option<(u32, String)> {
         let log = self.log_folder();
-        let names = std::fs::read_dir(&log).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let names =
+            std::fs::read_dir(&log).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let newest = names.filter(|name| name.ends_with(".history")).max()?;
         last_switch(&std::fs::read_to_string(log.join(newest)).ok()?)
     }
@@ -129,7 +131,9 @@ async fn amcheck(client: &Client) -> Result<Option<String>> {
     if value(client, DOING, &there).await? == "0" {
         return Ok(None);
     }
-    let make = format!("CREATE SCHEMA IF NOT EXISTS {SCHEMA}; CREATE EXTENSION IF NOT EXISTS amcheck SCHEMA {SCHEMA}");
+    let make = format!(
+        "CREATE SCHEMA IF NOT EXISTS {SCHEMA}; CREATE EXTENSION IF NOT EXISTS amcheck SCHEMA {SCHEMA}"
+    );
     execute(client, DOING, &make).await?;
     let schema = "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace \
          WHERE e.extname = 'amcheck'";
@@ -167,7 +171,8 @@ mod tests {
 
     #[test]
     fn where_the_log_ended_is_in_the_last_line_of_the_history() {
-        let history = "1\t0/3000060\tno recovery target specified\n\n2\t0/5000110\tno recovery target specified\n";
+        let history =
+            "1\t0/3000060\tno recovery target specified\n\n2\t0/5000110\tno recovery target specified\n";
         assert_eq!(last_switch(history), Some((2, "0/5000110".to_owned())));
         assert_eq!(last_switch(""), None);
     }
@@ -177,6 +182,9 @@ mod tests {
         let said = |code: &str| Error::Sql { doing: DOING, said: "x".into(), code: Some(code.into()) };
         assert!(matches!(inconsistent("t", said("XX002")), Error::Inconsistent { .. }));
         assert!(matches!(inconsistent("t", said("XX001")), Error::Inconsistent { .. }));
-        assert!(matches!(inconsistent("t", said("55P03")), Error::Sql { .. }), "a lock that it did not get is none");
+        assert!(
+            matches!(inconsistent("t", said("55P03")), Error::Sql { .. }),
+            "a lock that it did not get is none"
+        );
     }
 }

@@ -100,7 +100,11 @@ impl Postgres {
 
 fn numbers<const N: usize>(text: &str) -> Result<[i64; N]> {
     let numbers: Vec<i64> = text.split(' ').filter_map(|number| number.parse().ok()).collect();
-    numbers.try_into().map_err(|_| Error::Sql { doing: DOING, said: format!("`{text}` is no mark"), code: None })
+    numbers.try_into().map_err(|_| Error::Sql {
+        doing: DOING,
+        said: format!("`{text}` is no mark"),
+        code: None,
+    })
 }
 
 #[cfg(test)]

@@ -255,7 +255,9 @@ fn hindrance(seen: &Observed) -> Option<String> {
     if phase == Some(Phase::Restoring) {
         return Some("it waits until the database itself is restored".to_owned());
     }
-    let Some(primary) = seen.primary() else { return Some("it waits until an instance takes writes".to_owned()) };
+    let Some(primary) = seen.primary() else {
+        return Some("it waits until an instance takes writes".to_owned());
+    };
     match primary.report.as_ref().and_then(|report| report.archive.as_ref()) {
         None => Some("it waits until the log is archived".to_owned()),
         Some(archive) if archive.problem.is_some() => archive.problem.clone(),
@@ -313,7 +315,8 @@ fn result(pod: &DrillPod, deadline: SignedDuration, now: Timestamp) -> Option<Dr
     let stage = report.map_or("Starting".to_owned(), |report| report.phase.to_string());
     let took = now.duration_since(pod.made);
     if took >= deadline {
-        let hindrance = pod.hindrance.as_ref().map(|hindrance| format!(": {hindrance:?}")).unwrap_or_default();
+        let hindrance =
+            pod.hindrance.as_ref().map(|hindrance| format!(": {hindrance:?}")).unwrap_or_default();
         let problem = format!("it has not ended within {} s, and was {stage}{hindrance}", deadline.as_secs());
         return failed(drill_reasons::TIMED_OUT, problem);
     }
@@ -333,7 +336,9 @@ fn advice(reason: &str) -> &'static str {
         drill_reasons::DAMAGED => {
             "The database itself may be damaged in the same way: check it, and rebuild or restore what is named"
         }
-        drill_reasons::MARKS_MISSING => "Make a full backup now, and report this: data is missing that was committed",
+        drill_reasons::MARKS_MISSING => {
+            "Make a full backup now, and report this: data is missing that was committed"
+        }
         drill_reasons::TIMED_OUT => {
             "Raise spec.backup.drill.deadline if it needs longer, or make room for its pod. Another text in the annotation \
              keelson.dev/drill tries again"
@@ -342,13 +347,7 @@ fn advice(reason: &str) -> &'static str {
     }
 }
 
-fn composed(
-    pod: &DrillPod,
-    passed: bool,
-    reason: &str,
-    message: String,
-    finished: Timestamp,
-) -> DrillResult {
+fn composed(pod: &DrillPod, passed: bool, reason: &str, message: String, finished: Timestamp) -> DrillResult {
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let report = pod.report.as_ref();
     let checks = report.map(|report| report.checks);
@@ -406,7 +405,8 @@ fn told(result: &DrillResult) -> News {
 }
 
 fn success(result: &DrillResult) -> Option<(Time, i64)> {
-    let (started, finished) = (result.started.as_ref()?.0, result.finished.clone().filter(|_| result.passed)?);
+    let (started, finished) =
+        (result.started.as_ref()?.0, result.finished.clone().filter(|_| result.passed)?);
     let seconds = finished.0.duration_since(started).as_secs();
     Some((finished, seconds))
 }
@@ -426,7 +426,11 @@ fn verify(seen: &Observed, last: &DrillResult) -> Option<DrillStep> {
     let backup = seen.backups.iter().find(|one| one.status.id.is_some() && one.status.id == last.backup)?;
     let seconds = last.started.as_ref().map(|started| time.0.duration_since(started.0).as_secs());
     let verified = Verification { time, how: "drill".to_owned(), passed: last.passed, seconds };
-    let step = DrillStep::Verify { backup: backup.name.clone(), uid: backup.uid.clone(), verified: verified.clone() };
+    let step = DrillStep::Verify {
+        backup: backup.name.clone(),
+        uid: backup.uid.clone(),
+        verified: verified.clone(),
+    };
     (backup.status.verified.as_ref() != Some(&verified)).then_some(step)
 }
 

@@ -78,13 +78,14 @@ impl Plan {
     /// restart it; to tell agents something else; to begin anew what has begun. What watches have told is then
     /// not enough to go by.
     pub fn is_weighty(&self, seen: &Observed) -> bool {
+        let drills = self.drills.iter().any(|step| !matches!(step, DrillStep::Verify { .. }));
         let Some(wanted) = &self.wanted else { return !self.steps.is_empty() };
         let told = seen.config.as_ref().is_some_and(|config| *config != wanted.instance);
         let fewer = seen.set.as_ref().is_some_and(|set| self.apply_set && wanted.pods < set.pods);
         let lacks = seen.config.is_none() || seen.set.is_none();
         // Of a new one there is nothing yet that could be forgotten.
         let begun = seen.status.phase.is_some();
-        !self.steps.is_empty() || told || fewer || begun && lacks
+        !self.steps.is_empty() || drills || told || fewer || begun && lacks
     }
 }
 
@@ -289,7 +290,15 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     let missed = secrets_missed(seen, now);
     let repair = !other_secrets && missed.is_some_and(|wait| wait.is_zero());
     let missed = missed.filter(|wait| !wait.is_zero());
-    let again = [found.again, pause, growth.pause, missed, backups.again, drills.again, Duration::try_from(renewal).ok()];
+    let again = [
+        found.again,
+        pause,
+        growth.pause,
+        missed,
+        backups.again,
+        drills.again,
+        Duration::try_from(renewal).ok(),
+    ];
     let again = again.into_iter().flatten().min();
     Ok(Decided {
         // The ConfigMap is written after the Secrets and says which they were.

@@ -9,11 +9,7 @@ pub(super) fn without_effect(spec: &DatabaseSpec) -> Vec<&'static str> {
     let volume = spec.storage.as_ref().and_then(Storage::volume);
     let autogrow = volume.is_some_and(|volume| volume.autogrow.is_some());
     let upgrade = spec.upgrade.as_ref().is_some_and(|upgrade| *upgrade != Upgrade::default());
-    let fields = [
-        ("autopilot", autopilot),
-        ("storage.autogrow", autogrow),
-        ("upgrade", upgrade),
-    ];
+    let fields = [("autopilot", autopilot), ("storage.autogrow", autogrow), ("upgrade", upgrade)];
     fields.into_iter().filter(|(_, asks)| *asks).map(|(field, _)| field).collect()
 }
 
