@@ -204,7 +204,12 @@ async fn attempt(
         report.phase = Written::of(&DrillPhase::Checking);
     });
     tracing::info!("the database answers, and is looked at");
-    look(&engine, reports).await
+    let looked = look(&engine, reports).await;
+    if looked.is_err() {
+        // Its pod ends it anyway, and nobody needs what is on its volume.
+        let _ = engine.stop(Stop::Immediate, Duration::from_secs(5)).await;
+    }
+    looked
 }
 
 /// Brings the newest backup back, and replays the log as far as it goes.

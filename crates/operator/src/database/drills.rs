@@ -26,6 +26,8 @@ use super::status::News;
 pub(super) const BACKUP_VERIFIED: &str = "BackupVerified";
 /// How long one may take that nobody has set a deadline for: it was asked for, and not scheduled.
 const DEADLINE: Span = Span::seconds(6 * 60 * 60);
+/// By so much the clock of the API server may be behind: a pod made for what was due is not taken for one from before.
+const SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// What was written into the status is acted on after this long.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -283,7 +285,7 @@ fn next(
     let upcoming = schedule.next_after(earlier).map(later);
     match known {
         Some(known) if known.0 > now => Some(known).into_iter().chain(upcoming).min_by_key(|time| time.0),
-        Some(known) if made.is_none_or(|made| made < known.0) => Some(known),
+        Some(known) if made.is_none_or(|made| known.0.duration_since(made) > SKEW) => Some(known),
         _ => upcoming,
     }
 }
