@@ -54,19 +54,18 @@ async fn shows(bed: &Bed, pod: &str, line: &str) {
     .unwrap();
 }
 
-/// The file of that name below a folder of the S3 server, which keeps objects as files.
-fn object(folder: &Path, end: &str) -> Option<PathBuf> {
-    for entry in std::fs::read_dir(folder).ok()?.flatten() {
-        let path = entry.path();
-        let found = match path.is_dir() {
-            true => object(&path, end),
-            false => path.to_str().is_some_and(|path| path.ends_with(end)).then_some(path),
-        };
-        if found.is_some() {
-            return found;
+/// The files whose paths end so, below a folder: the S3 server keeps objects as files.
+fn objects(folder: &Path, end: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, kind) = (entry.path(), entry.file_type().unwrap());
+        if kind.is_dir() {
+            found.extend(objects(&path, end));
+        } else if kind.is_file() && path.to_str().is_some_and(|path| path.ends_with(end)) {
+            found.push(path);
         }
     }
-    None
+    found
 }
 
 #[tokio::test]
@@ -106,12 +105,13 @@ async fn a_drill_proves_the_newest_backup_and_a_damaged_one_is_loud() {
 
     // One byte of the base backup is another, as a bad disk of the store might have it.
     let id = good.backup.unwrap();
-    let objects = bed.cluster.testbed().unwrap().root();
-    let part = object(objects, &format!("{id}/tar_partitions/part_001.tar.zst")).expect("the object");
-    let mut bytes = std::fs::read(&part).unwrap();
+    let folder = bed.cluster.testbed().unwrap().root();
+    let parts = objects(folder, &format!("{path}/basebackups_005/{id}/tar_partitions/part_001.tar.zst"));
+    let [part] = parts.as_slice() else { panic!("{parts:?} below {}", folder.display()) };
+    let mut bytes = std::fs::read(part).unwrap_or_else(|error| panic!("{}: {error}", part.display()));
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    std::fs::write(&part, bytes).unwrap();
+    std::fs::write(part, bytes).unwrap();
     let (database, bad) = drilled(&bed, "bad").await;
     assert!(!bad.passed && bad.reason == "RepositoryCorrupt" && bad.message.contains("part_001"), "{bad:?}");
     let (holds, reason, message) = condition(&database, "BackupVerified").unwrap();
