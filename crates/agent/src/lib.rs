@@ -11,6 +11,7 @@ mod archiving;
 mod asking;
 mod catching_up;
 mod credentials;
+pub mod doors;
 mod drill;
 mod driver;
 mod environment;
