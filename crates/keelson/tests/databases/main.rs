@@ -5,6 +5,7 @@ mod bed;
 #[cfg(feature = "long-tests")]
 mod blackout;
 mod changes;
+mod commands;
 mod drills;
 mod examples;
 mod failover;
