@@ -30,6 +30,7 @@ use crate::driver::{Driver, Shell, Wanted};
 use crate::environment::{Environment, EnvironmentError};
 use crate::facts::{Facts, Leave, Order};
 use crate::lease::{self, Leases};
+use crate::marks;
 use crate::metrics::{Exporter, Standing};
 use crate::peers::{self, Peers};
 use crate::readers::Readers;
@@ -126,6 +127,7 @@ pub async fn run() -> Result<(), AgentError> {
     let (backup, backups) = watch::channel(None);
     tokio::spawn(archiving::base::follow(inputs.clone(), backup));
     archiving::follow(inputs, told);
+    tokio::spawn(marks::follow(engine.clone(), known.clone(), reports.clone()));
     let (ask, questions) = mpsc::channel(16);
     let (standing, standings) = watch::channel(Standing::default());
     exporter.begin(engine, facts.clone(), reports.clone(), standings, known.clone(), room);
@@ -454,8 +456,12 @@ impl Agent {
             });
             asking.go_on(&machine, now);
             self.metrics.leading(machine.leads(now));
-            self.standing
-                .send_replace(Standing { failsafe: machine.is_failsafe(now), led_at: machine.led_at() });
+            let drill = self.known.borrow().settings.backup.as_ref().and_then(|rule| rule.drill);
+            self.standing.send_replace(Standing {
+                failsafe: machine.is_failsafe(now),
+                led_at: machine.led_at(),
+                drill,
+            });
             self.go_on_with(&mut story, &machine, now);
             let report = self.compose(&machine, &story, now);
             self.route(&mut way, &machine, &report, now);

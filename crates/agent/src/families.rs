@@ -94,9 +94,20 @@ pub fn agent(page: &mut Page<'_>, report: &Report, standing: Standing) -> fmt::R
         let help = "Instances that follow this one, the primary, and have caught up";
         page.gauge("keelson_agent_followers", help, number(followers.len() as u64))?;
     }
+    drill(page, report, standing)?;
     let Some(led_at) = standing.led_at else { return Ok(()) };
     let help = "Time since somebody was last known to lead, this instance or another";
     page.gauge("keelson_agent_leader_age_seconds", help, led_at.elapsed().as_secs_f64())
+}
+
+/// How drills went, on the primary of a database that has had one.
+fn drill(page: &mut Page<'_>, report: &Report, standing: Standing) -> fmt::Result {
+    let Some(drill) = standing.drill.filter(|_| report.archive.is_some()) else { return Ok(()) };
+    let help = "1 while the last drill of its backups has failed";
+    page.gauge("keelson_agent_drill_failing", help, u8::from(drill.failing))?;
+    let Some(last) = drill.last_success else { return Ok(()) };
+    let help = "When a drill last succeeded, as a Unix time";
+    page.gauge("keelson_agent_drill_last_success_timestamp_seconds", help, last.as_second() as f64)
 }
 
 /// How it stands with the archive of the log, on the primary of a database whose log goes anywhere.

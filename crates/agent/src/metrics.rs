@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::Request;
-use keelson_api::instance::Report;
+use keelson_api::instance::{DrillNote, Report};
 use keelson_engine::postgres::{Metrics as Numbers, Postgres};
 use keelson_kit::serve::{Handler, handler};
 use keelson_kit::telemetry::Metrics;
@@ -46,6 +46,8 @@ pub struct Standing {
     pub failsafe: bool,
     /// When somebody was last known to lead.
     pub led_at: Option<std::time::Instant>,
+    /// How drills of its backups went, where there are any.
+    pub drill: Option<DrillNote>,
 }
 
 /// Where numbers come from.

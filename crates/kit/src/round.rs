@@ -210,7 +210,26 @@ impl Round {
         C: Resource<DynamicType = ()> + DeserializeOwned,
     {
         let resource = ApiResource::erase::<C>(&());
-        let held = self.shared.source(&resource).map(|source| source.store().members(&self.key));
+        self.members(&resource, self.shared.source(&resource))
+    }
+
+    /// The same, where [`watches`](crate::Kind::watches) was called more than once for a kind: those that it named this
+    /// label for.
+    pub fn related_by<C>(&self, label: &str) -> Result<Vec<C>, Error>
+    where
+        C: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let resource = ApiResource::erase::<C>(&());
+        let named = |source: &&Arc<Source>| source.resource() == &resource && source.labels() == Some(label);
+        self.members(&resource, self.shared.children.iter().find(named))
+    }
+
+    fn members<C: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        source: Option<&Arc<Source>>,
+    ) -> Result<Vec<C>, Error> {
+        let held = source.map(|source| source.store().members(&self.key));
         let texts = held.into_iter().flatten().filter_map(|held| held.text);
         let read = texts.map(|text| {
             serde_json::from_slice(&text).map_err(|source| {

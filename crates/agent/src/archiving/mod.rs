@@ -8,7 +8,7 @@
 
 pub(crate) mod base;
 #[cfg(test)]
-mod inside;
+pub(crate) mod inside;
 pub(crate) mod place;
 mod standing;
 
@@ -217,9 +217,9 @@ impl Archiving {
     }
 }
 
-/// Where and how to archive. An order is nothing to begin anew for.
+/// Where and how to archive. An order is nothing to begin anew for, nor what is said of drills.
 fn rule_of(known: &Known) -> Option<BackupRule> {
-    known.settings.backup.clone().map(|rule| BackupRule { order: None, ..rule })
+    known.settings.backup.clone().map(|rule| BackupRule { order: None, marks: false, drill: None, ..rule })
 }
 
 /// Makes sure that the repository is this database's own, so that it may be written to.

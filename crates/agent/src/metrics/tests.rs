@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
-use keelson_api::instance::{ArchiveReport, BackupReport};
+use keelson_api::instance::{ArchiveReport, BackupReport, DrillNote};
 use keelson_engine::postgres::{DatabaseMetrics, StandbyMetrics};
 use keelson_kit::admin;
 use tokio::sync::watch;
@@ -118,7 +118,8 @@ impl Bed {
             ..Report::default()
         });
         let led_at = Some(std::time::Instant::now());
-        let (_, standing) = watch::channel(Standing { failsafe: true, led_at });
+        let drill = Some(DrillNote { last_success: Timestamp::from_second(9).ok(), failing: true });
+        let (_, standing) = watch::channel(Standing { failsafe: true, led_at, drill });
         let (_, settings) = watch::channel(settings());
         let (_, room) = watch::channel(Room { size: 1 << 30, free: 1 << 29 });
         let (ask, answers) = (Box::new(ask), Box::new(answers));
@@ -163,6 +164,8 @@ async fn numbers_of_a_database_that_answers_are_shown_in_their_units() {
         "keelson_agent_instances_wanted 3.0",
         "keelson_agent_certificate_end_timestamp_seconds 3600.0",
         "keelson_agent_volume_free_bytes 536870912.0",
+        "keelson_agent_drill_failing 1.0",
+        "keelson_agent_drill_last_success_timestamp_seconds 9.0",
         "keelson_postgres_connections{state=\"idle in transaction\"} 1.0",
         "keelson_postgres_checkpoint_write_seconds_total 1.5",
         "keelson_postgres_transactions_total{database=\"an \\\"odd\\\"\\n\\\\one\",result=\"commit\"} 40.0",
