@@ -13,7 +13,9 @@ const SOURCES: [&str; 4] =
 /// Words in CamelCase that are no reasons of ours: kinds and words of Kubernetes, conditions, types.
 const OTHERS: &[&str] = &[
     "BackupReady",
+    "BackupVerified",
     "Bound",
+    "Checking",
     "Complete",
     "CrashLoopBackOff",
     "CreateContainerConfigError",
@@ -30,6 +32,7 @@ const OTHERS: &[&str] = &[
     "Infeasible",
     "InvalidImageName",
     "Memory",
+    "Never",
     "None",
     "OnDelete",
     "OnRootMismatch",
@@ -47,6 +50,7 @@ const OTHERS: &[&str] = &[
     "ScheduleAnyway",
     "ServiceAccount",
     "SpecEffective",
+    "Succeeded",
     "True",
 ];
 
@@ -94,7 +98,7 @@ fn every_reason_is_explained_and_no_other() {
         words_under(&project(source).canonicalize().unwrap(), &mut said);
     }
     // A few are both a condition, or a state of Kubernetes, and a reason.
-    let conditions = ["Ready", "Progressing", "Degraded", "BackupReady", "SpecEffective"];
+    let conditions = ["Ready", "Progressing", "Degraded", "BackupReady", "BackupVerified", "SpecEffective"];
     let explained = explained();
     let is_other = |word: &&String| OTHERS.contains(&word.as_str());
     let missing: Vec<&String> =
