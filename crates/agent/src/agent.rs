@@ -29,6 +29,7 @@ use crate::credentials;
 use crate::driver::{Driver, Shell, Wanted};
 use crate::environment::{Environment, EnvironmentError};
 use crate::facts::{Facts, Leave, Order};
+use crate::guard::Guard;
 use crate::lease::{self, Leases};
 use crate::marks;
 use crate::metrics::{Exporter, Standing};
@@ -157,6 +158,7 @@ pub async fn run() -> Result<(), AgentError> {
         questions,
         nudge,
         leave,
+        guard: Guard::start(),
     };
     agent.lead().await;
     Ok(())
@@ -412,6 +414,7 @@ struct Agent {
     questions: mpsc::Receiver<peers::Asked>,
     nudge: Arc<Notify>,
     leave: Leave,
+    guard: Guard,
 }
 
 impl Agent {
@@ -442,7 +445,7 @@ impl Agent {
                 _ => {}
             }
             let request = machine.step(input, now);
-            self.leave.set(machine.leave(now));
+            self.give_leave(&machine, now);
             if let Some(request) = request {
                 self.carry_out(&leases, request, story.news().filter(|_| machine.leads(now)), &answers);
             }
@@ -496,7 +499,7 @@ impl Agent {
                     // It is answered with what it changes.
                     let now = Instant::now();
                     let request = machine.step(Input::Asked(question), now);
-                    self.leave.set(machine.leave(now));
+                    self.give_leave(&machine, now);
                     let _ = answer.send(machine.answer());
                     if let Some(request) = request {
                         self.carry_out(&leases, request, None, &answers);
@@ -514,6 +517,15 @@ impl Agent {
                 () = tokio::time::sleep_until(wake) => Input::Tick,
             };
         }
+    }
+
+    /// Says until when this instance may lead: to the fence at once, and to whoever watches over this process, who leaves it
+    /// the first half of the margin to end the database by itself.
+    fn give_leave(&self, machine: &Machine, now: Instant) {
+        let until = machine.leave(now);
+        self.leave.set(until);
+        let margin = Duration::from_millis(self.known.borrow().settings.failover.margin_millis);
+        self.guard.tell(until.map(|until| until + margin / 2));
     }
 
     /// What is known of the database. That nothing comes in any more counts only for the order that is in

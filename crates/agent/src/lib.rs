@@ -17,6 +17,7 @@ mod driver;
 mod environment;
 pub mod facts;
 mod families;
+mod guard;
 mod lease;
 mod marks;
 mod metrics;
@@ -37,6 +38,7 @@ pub mod way;
 pub use agent::{AgentError, run};
 pub use drill::{DrillError, run as run_drill};
 pub use environment::{Environment, EnvironmentError};
+pub use guard::guard;
 /// Whether bugs could be planted in this build, as only the simulator's may be.
 pub use keelson_ha::planted::PLANTED;
 pub use restoring::fetch_log;

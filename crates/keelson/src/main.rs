@@ -43,6 +43,9 @@ enum Command {
     /// Restore the newest backup and look at it, as the first process of a drill's pod.
     #[command(hide = true)]
     Rehearse,
+    /// End the database of an agent that stands still for longer than it may lead.
+    #[command(hide = true)]
+    Guard,
     /// Copy this program into a folder, for a container that lacks it.
     CopyTo {
         /// The folder.
@@ -129,6 +132,7 @@ fn act(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         // A disk that hangs takes threads with it; leadership needs one that does not.
         Command::Agent => on_threads(keelson_agent::run()),
         Command::Rehearse => on_threads(keelson_agent::run_drill()),
+        Command::Guard => Ok(keelson_agent::guard()?),
         Command::CopyTo { folder } => Ok(copy::copy_to(&folder)?),
         Command::People(_) | Command::FetchLog { .. } => Ok(()),
     }

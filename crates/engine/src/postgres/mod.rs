@@ -102,6 +102,23 @@ struct Wanted {
     shut: bool,
 }
 
+fn processes(layout: &Layout, major: u32) -> Processes {
+    let real = |path: std::path::PathBuf| path.canonicalize().unwrap_or(path);
+    Processes { program: real(layout.program(major, "postgres")), lock: real(layout.config_file(LOCK)) }
+}
+
+/// Kills all processes of the instance on this volume, without being the one who drives it. Returns how many they were.
+pub fn kill_processes(layout: &Layout) -> Result<usize> {
+    let major = layout.newest().ok_or_else(|| Error::NotInstalled { folder: layout.installed.clone() })?;
+    let processes = processes(layout, major);
+    let (start, found) = (std::time::Instant::now(), processes.kill_each());
+    // One more may have been forked just then.
+    while processes.kill_each() > 0 && start.elapsed() <= Duration::from_millis(500) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(found)
+}
+
 impl Postgres {
     /// Takes hold of a volume, and finishes or undoes what a crash left half-way on it.
     pub async fn open(layout: Layout, settings: Settings) -> Result<Postgres> {
@@ -293,9 +310,7 @@ impl Postgres {
     }
 
     fn processes(&self) -> Processes {
-        let Programs { layout, major, .. } = &self.programs;
-        let real = |path: std::path::PathBuf| path.canonicalize().unwrap_or(path);
-        Processes { program: real(layout.program(*major, "postgres")), lock: real(layout.config_file(LOCK)) }
+        processes(&self.programs.layout, self.programs.major)
     }
 
     fn running(&self, doing: &'static str) -> Result<Pid> {

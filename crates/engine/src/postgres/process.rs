@@ -160,16 +160,18 @@ impl Processes {
     /// acknowledge anything when this returns; one that waits for a disk may be seen for longer.
     pub(crate) async fn kill_all(&self) {
         let start = Instant::now();
-        loop {
-            let left = self.all();
-            for pid in &left {
-                let _ = kill(*pid, Signal::SIGKILL);
-            }
-            if left.is_empty() || start.elapsed() > Duration::from_millis(500) {
-                return;
-            }
+        while self.kill_each() > 0 && start.elapsed() <= Duration::from_millis(500) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Kills those that are there. Returns how many they were.
+    pub(crate) fn kill_each(&self) -> usize {
+        let left = self.all();
+        for pid in &left {
+            let _ = kill(*pid, Signal::SIGKILL);
+        }
+        left.len()
     }
 
     /// An error if there are any after all that could be done.

@@ -92,7 +92,11 @@ async fn pause(bed: &Bed, round: u32) -> Found {
     bed.another_than(&before.name).await;
     bed.sql("insert into direct values ('the new one, ' || now())").await;
     follows_another(bed, &before).await;
-    session.is_there();
+    match &fault {
+        // Whoever read there would be told what is old.
+        Fault::ProcessPause { container, which: Which::Main } => nothing_runs(bed, container),
+        _ => session.is_there(),
+    }
     let then = session.acknowledged();
     let resumed = session.now();
     bed.cluster.heal(&fault).unwrap();
@@ -106,6 +110,13 @@ async fn pause(bed: &Bed, round: u32) -> Found {
         after_lost: missing(bed, &format!("tail -n +{}", then + 1)).await,
         lost: missing(bed, "cat").await,
     }
+}
+
+/// Whose agent alone stands still is without a database by the time that another leads.
+fn nothing_runs(bed: &Bed, container: &Container) {
+    let ask = "grep -lx postgres /proc/[0-9]*/comm | while read it; do grep -q '^State:.Z' ${it%comm}status || echo $it; done | wc -l";
+    let found = bed.cluster.run_in(container, &["sh", "-c", ask]).unwrap();
+    assert_eq!(found.trim(), "0", "processes of PostgreSQL beside an agent that stands still");
 }
 
 /// The session on the leader's own address.
