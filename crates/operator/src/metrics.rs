@@ -15,16 +15,21 @@ struct Of {
     phase: String,
 }
 
-/// How many Databases there are, by namespace and phase, as whoever leads knows them: others show none, so
+/// How many Databases there are.
+pub type Databases = ByPhase;
+/// How many Apps there are.
+pub type Apps = ByPhase;
+
+/// How many objects of a kind there are, by namespace and phase, as whoever leads knows them: others show none, so
 /// that a sum over all operators counts each once. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Databases {
+pub struct ByPhase {
     gauge: Family<Of, Gauge>,
     known: Arc<Mutex<HashMap<Key, String>>>,
 }
 
-impl Databases {
-    /// Adds them to an operator's metrics.
+impl ByPhase {
+    /// Adds Databases to an operator's metrics.
     pub fn new(metrics: &Metrics) -> Databases {
         let databases = Databases::default();
         let gauge = databases.gauge.clone();
@@ -32,7 +37,15 @@ impl Databases {
         databases
     }
 
-    /// A Database is in this phase.
+    /// Adds Apps to an operator's metrics.
+    pub fn apps(metrics: &Metrics) -> Apps {
+        let apps = Apps::default();
+        let gauge = apps.gauge.clone();
+        metrics.registry(|own| own.register("apps_total", "Apps by namespace and phase", gauge));
+        apps
+    }
+
+    /// An object is in this phase.
     pub fn is(&self, key: &Key, phase: &str) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get_mut(key) {
@@ -46,7 +59,7 @@ impl Databases {
         self.add(key, phase, 1);
     }
 
-    /// There is no such Database any more.
+    /// There is no such object any more.
     pub fn gone(&self, key: &Key) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = known.remove(key) {
@@ -122,7 +135,9 @@ mod tests {
         metrics.request("get", 200, second);
         metrics.watch_restarted("Database");
         metrics.review("/convert", Outcome::Done, second);
-        Databases::new(&metrics).is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
+        for all in [Databases::new(&metrics), Apps::apps(&metrics)] {
+            all.is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
+        }
         let page = metrics.render_plain();
         let shown = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
         let shown: BTreeSet<String> = shown.map(|(name, _)| name.to_owned()).collect();

@@ -18,7 +18,7 @@ mod settings;
 mod status;
 mod storage;
 
-pub use app::{App, AppPhase, AppPort, AppSpec, AppStatus, Autoscale, Pooler};
+pub use app::{App, AppHealth, AppPhase, AppPort, AppSpec, AppStatus, Autoscale, Pooler};
 pub use backup::{Backup, BackupMethod, BackupPhase, BackupSpec, BackupStatus, Verification, Window};
 pub use backup_policy::{BackupPolicy, Drill};
 pub use database::{
@@ -32,7 +32,7 @@ pub use settings::{
     BackupSettings, DEFAULT_STORAGE, DrillSettings, FailoverSettings, FieldError, Moment, RestoreSettings,
     Settings, StorageSettings,
 };
-pub use status::{BackupSummary, Cause, DatabaseStatus, InstanceStatus, Leadership, Phase, Role};
+pub use status::{BackupSummary, Binding, Cause, DatabaseStatus, InstanceStatus, Leadership, Phase, Role};
 pub use storage::{Autogrow, Storage, Volume};
 
 pub use crate::value::Engine;

@@ -33,7 +33,7 @@ pub struct Store {
 #[derive(Debug, Default)]
 struct Inner {
     held: HashMap<Key, Box<Held>>,
-    /// Those that belong to an object by a label.
+    /// Those that belong to an object by a label, or that name it.
     members: HashMap<Key, BTreeSet<Box<str>>>,
     /// Uids of those that this process has applied and that have left its sight: gone, or robbed of the
     /// label by which they are found.
@@ -208,6 +208,11 @@ impl Store {
         let names = inner.members.get(owner).into_iter().flatten();
         let key = |name: &str| Key { namespace: owner.namespace.clone(), name: name.to_owned() };
         names.filter_map(|name| inner.held.get(&key(name))).map(|held| Held::clone(held)).collect()
+    }
+
+    /// The names of those that belong to an object by a label, or that name it.
+    pub fn member_names(&self, owner: &Key) -> Vec<String> {
+        self.read().members.get(owner).into_iter().flatten().map(|name| name.to_string()).collect()
     }
 
     /// All keys.

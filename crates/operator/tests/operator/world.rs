@@ -276,6 +276,7 @@ impl World {
         let client = way.client(client);
         let options = Options {
             agent_image: AGENT_IMAGE.to_owned(),
+            pooler_image: "pooler:test".to_owned(),
             namespace: Some(own),
             only_in: Some(self.namespace.clone()),
             metrics_port: 0,
