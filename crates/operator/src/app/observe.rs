@@ -164,12 +164,18 @@ fn stopped(pod: &str, container: &ContainerStatus) -> Option<Trouble> {
     if let Some(terminated) = state.terminated.filter(|it| it.exit_code != 0) {
         return ended(terminated.exit_code, terminated.reason.as_deref());
     }
+    // One that was started again is not better for it.
+    if state.running.is_some() && !container.ready {
+        let last = last.filter(|last| last.exit_code != 0)?;
+        return ended(last.exit_code, last.reason.as_deref());
+    }
     let waiting = state.waiting?;
     let reason = waiting.reason.unwrap_or_default();
     let said = waiting.message.unwrap_or_else(|| reason.clone());
     match reason.as_str() {
+        // What is said of it changes with each try.
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
-            Some(Trouble::new("ImagePull", format!("the image of {of} can't be pulled: {said}")))
+            Some(Trouble::new("ImagePull", format!("the image of {of} can't be pulled: see the pod's events")))
         }
         "CrashLoopBackOff" => {
             let (code, reason) = last.map(|last| (last.exit_code, last.reason)).unwrap_or_default();
@@ -244,9 +250,14 @@ pub(super) fn trim_pod(pod: &mut DynamicObject) {
             }
             container["restartCount"] = json!(0);
             for state in ["state", "lastState"] {
+                keep(&mut container[state], &["waiting", "terminated", "running"]);
                 for kind in ["waiting", "terminated", "running"] {
-                    if let Some(inner) = container[state].get_mut(kind) {
-                        keep(inner, &["reason", "exitCode"]);
+                    let Some(inner) = container[state].get_mut(kind) else { continue };
+                    let refused = inner["reason"].as_str().is_some_and(|reason| reason.ends_with("Error"));
+                    match kind {
+                        // Why it can't be started, and nothing that changes with each try.
+                        "waiting" if refused => keep(inner, &["reason", "message"]),
+                        _ => keep(inner, &["reason", "exitCode"]),
                     }
                 }
             }

@@ -6,9 +6,11 @@
 
 mod acts;
 mod admission;
+mod apps;
 mod backups;
 mod bystanders;
 mod crashes;
+mod injected;
 mod life;
 #[cfg(feature = "long-tests")]
 mod lost;
