@@ -37,9 +37,13 @@ use crate::value::{Span, Written, words};
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = validations(rules::APP)))]
 pub struct AppSpec {
-    /// The image to run. It must not need to be root.
+    /// The image to run. Its program must not need to be root.
     #[schemars(length(min = 1, max = 512))]
     pub image: String,
+    /// The number of the account to run as, where the image names none, or root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 2147483647))]
+    pub run_as_user: Option<i64>,
     /// Names of the Secrets with which images are pulled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), inner(length(min = 1, max = 253), regex(pattern = NAME)))]

@@ -65,7 +65,8 @@ impl Reconciler for AppController {
         }
         let done = carry_out(&plan, seen.has, &app.name_any(), round).await;
         // What is known is said also when something could not be done; what could not is said in other words.
-        if done.as_ref().is_ok_and(|()| true) || done.as_ref().is_err_and(|error| self.findings(error).is_empty()) {
+        let said = done.as_ref().is_err_and(|error| !self.findings(error).is_empty());
+        if !said {
             self.say(&plan, round).await?;
         }
         done?;

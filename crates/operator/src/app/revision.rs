@@ -51,6 +51,7 @@ pub struct Undone {
 pub fn asked(spec: &AppSpec, restart: Option<&str>) -> String {
     let AppSpec {
         image,
+        run_as_user,
         image_pull_secrets,
         command,
         args,
@@ -67,7 +68,7 @@ pub fn asked(spec: &AppSpec, restart: Option<&str>) -> String {
     let asked = json!({
         "image": image, "pullSecrets": image_pull_secrets, "command": command, "args": args, "ports": ports,
         "env": env, "resources": resources, "health": health, "database": database, "pooler": pooler,
-        "restart": restart
+        "restart": restart, "user": run_as_user
     });
     fingerprint(&asked.to_string())
 }

@@ -62,6 +62,7 @@ pub fn template(
             enable_service_links: Some(false),
             security_context: Some(PodSecurityContext {
                 run_as_non_root: Some(true),
+                run_as_user: spec.run_as_user,
                 seccomp_profile: Some(SeccompProfile {
                     type_: "RuntimeDefault".to_owned(),
                     ..SeccompProfile::default()
