@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use testbed::{Look, until};
 use tokio::net::TcpListener;
 
+use crate::apps::account;
 use crate::world::{DEADLINE, World};
 
 /// The label of namespaces whose pods are asked about, and whether anybody answers.
@@ -65,6 +66,7 @@ fn poolers(pod: &Pod) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_gets_a_pooler_when_it_says_so_and_no_other_does() {
     let world = World::quiet("injected").await;
+    account(&world).await;
     world.label(LABEL, "served").await;
     let (asks, names) = (json!({"keelson.dev/inject": "pooler"}), json!({"keelson.dev/inject-pooler": "orders"}));
     until("the webhook to be trusted and asked", DEADLINE, || async {
@@ -90,6 +92,7 @@ async fn a_pod_gets_a_pooler_when_it_says_so_and_no_other_does() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_is_made_as_it_was_written_while_nobody_answers() {
     let world = World::quiet("injected-away").await;
+    account(&world).await;
     world.label(LABEL, "away").await;
     let (asks, names) = (json!({"keelson.dev/inject": "pooler"}), json!({"keelson.dev/inject-pooler": "orders"}));
     let pod = made(&world, "job", asks, names).await;

@@ -337,18 +337,6 @@ impl Operator {
         died
     }
 
-    /// Whether its way ends before something has come about. If so, it is gone.
-    pub async fn way_ends_before(&mut self, done: impl Future<Output = ()>) -> bool {
-        let died = tokio::select! {
-            () = self.way.death() => true,
-            () = done => false,
-        };
-        if died {
-            self.running.abort();
-        }
-        died
-    }
-
     /// Waits until it has seen all that it is told of, and has done what it finds to be done.
     pub async fn acts_on_what_it_sees(&self) {
         until("watches of all kinds to begin", DEADLINE, || async {
