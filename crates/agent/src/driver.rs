@@ -156,6 +156,7 @@ impl Driver {
             heard: None,
             floored: false,
             fingerprint: None,
+            credentials: None,
             restarted: shell.wanted.borrow().restart.clone(),
             gap: None,
             trouble: None,

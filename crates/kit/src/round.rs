@@ -55,7 +55,7 @@ impl Shared {
         let text = held.text.clone();
         // A watch may have told of its end before the write that let it go was answered. Entered now, it would stay.
         if !released {
-            self.itself.store().wrote(key, held);
+            self.itself.store().wrote_if_there(key, held);
         }
         text
     }

@@ -38,6 +38,8 @@ struct Inner {
     /// Uids of those that this process has applied and that have left its sight: gone, or robbed of the
     /// label by which they are found.
     departed: HashMap<Key, Uid>,
+    /// Uids of those that a watch has told the end of.
+    ended: HashMap<Key, Uid>,
     /// Uids of those that turned out to be somebody else's.
     strangers: HashMap<Key, Uid>,
     round: u64,
@@ -147,6 +149,14 @@ impl Store {
         }
     }
 
+    /// The same, of an object that no longer belongs here once a watch has told of its end: that may come before the
+    /// answer to a write that was made earlier, and what was entered then would stay.
+    pub fn wrote_if_there(&self, key: Key, held: Held) {
+        if self.read().ended.get(&key) != Some(&held.uid) {
+            self.wrote(key, held);
+        }
+    }
+
     /// A child has been found to be as it was applied.
     pub fn confirm(&self, key: &Key, applied: Applied) {
         if let Some(held) =
@@ -160,6 +170,7 @@ impl Store {
     /// A watch says that an object is gone. Another of the same name may be there already.
     pub fn gone(&self, key: &Key, uid: Uid) -> Option<Held> {
         let mut inner = self.write();
+        remember(&mut inner.ended, key, uid);
         match inner.held.get(key) {
             Some(known) if known.uid == uid => inner.remove(key),
             _ => None,

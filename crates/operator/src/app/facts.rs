@@ -85,14 +85,14 @@ pub struct DeploymentFact {
 }
 
 impl DeploymentFact {
-    /// Whether all its pods are of the revision that it is told to run, and no other is left.
-    pub fn is_rolled_out(&self) -> bool {
-        self.is_seen && self.updated == self.desired && self.pods == self.desired
+    /// Whether all pods that were counted last are of one revision and serve, and none is missing.
+    pub fn is_full(&self) -> bool {
+        [self.updated, self.pods, self.available].iter().all(|count| *count == self.desired)
     }
 
-    /// Whether they all serve, too.
+    /// Whether that is so of what it is told now.
     pub fn is_complete(&self) -> bool {
-        self.is_rolled_out() && self.available == self.desired
+        self.is_seen && self.is_full()
     }
 }
 

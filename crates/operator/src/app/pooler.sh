@@ -13,8 +13,8 @@ server_tls_ca_file = $BINDING/ca.crt"
     else
         tls="server_tls_sslmode = require"
     fi
-    printf "[databases]\n\"%s\" = host='%s' port='%s' dbname='%s' user='%s' password='%s'\n[pgbouncer]\n%s\n%s\n" \
-        "$(entry database)" "$(entry host)" "$(entry port)" "$(entry database)" "$(entry username)" \
+    printf "[databases]\n* = host='%s' port='%s' dbname='%s' user='%s' password='%s'\n[pgbouncer]\n%s\n%s\n" \
+        "$(entry host)" "$(entry port)" "$(entry database)" "$(entry username)" \
         "$(entry password)" "$tls" "$SETTINGS" > pgbouncer.new
     mv pgbouncer.new pgbouncer.ini
 }

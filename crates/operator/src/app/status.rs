@@ -79,13 +79,14 @@ fn stage(seen: &Observed, decided: &Decided) -> Stage {
         return Stage::Begins;
     }
     let scales = wanted.pods.is_some_and(|pods| pods != deployment.desired);
-    match () {
-        () if !deployment.is_seen || deployment.updated < deployment.pods => Stage::RollsOut,
-        () if !scales && deployment.is_complete() => Stage::Complete,
-        () if deployment.last_ready.as_ref().is_some_and(|ready| ready.asked == wanted.revision.asked) => {
-            Stage::Scales
-        }
-        () => Stage::RollsOut,
+    let proven = deployment.last_ready.as_ref().is_some_and(|ready| {
+        ready.asked == wanted.revision.asked && ready.credentials == wanted.credentials
+    });
+    // A note on a Deployment is another generation of it, too: what was ready before is not rolled out anew for that.
+    match (deployment.is_seen || proven) && deployment.is_full() && !scales {
+        true => Stage::Complete,
+        false if proven => Stage::Scales,
+        false => Stage::RollsOut,
     }
 }
 

@@ -131,6 +131,11 @@ fn an_app_is_made_rolled_out_and_then_left_alone() {
     assert_eq!(done.status.ready_image.as_deref(), Some("shop:1"));
     assert_eq!(done.status.selector.as_deref(), Some("keelson.dev/app=shop"));
 
+    // The note of what was ready is a change of the Deployment that its controller has still to see.
+    let mut noted = carried_out(&carried_out(&seen));
+    noted.deployment.as_mut().unwrap().is_seen = false;
+    assert_eq!((phase(&plan(&noted)), plan(&noted).news), ("Running", Vec::new()));
+
     let steady = settled(&seen);
     let next = plan(&steady);
     assert_eq!((next.status.phase, &next.news), (steady.status.phase.clone(), &Vec::new()));
