@@ -62,7 +62,12 @@ pub fn rights() -> Result<Rights, RootError> {
     let webhooks = vec![
         rule("apiextensions.k8s.io", &["customresourcedefinitions"], &watched, &[DEFINITION]),
         rule("admissionregistration.k8s.io", &["validatingwebhookconfigurations"], &watched, &[policy::NAME]),
-        rule("admissionregistration.k8s.io", &["mutatingwebhookconfigurations"], &watched, &[injection::NAME]),
+        rule(
+            "admissionregistration.k8s.io",
+            &["mutatingwebhookconfigurations"],
+            &watched,
+            &[injection::NAME],
+        ),
     ];
     Ok(Rights { databases, own, webhooks })
 }

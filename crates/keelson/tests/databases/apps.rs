@@ -154,7 +154,10 @@ async fn an_app_answers_while_its_database_fails_over_its_credentials_change_and
     let before = pods(&bed).await;
     let leader = primary(&bed.ready(3).await);
     bed.kubectl(&["delete", "pod", &leader, "--force", "--grace-period=0"]);
-    bed.until("another to lead", LONG, |database| primary(database) != leader && !primary(database).is_empty()).await;
+    bed.until("another to lead", LONG, |database| {
+        primary(database) != leader && !primary(database).is_empty()
+    })
+    .await;
     bed.ready(3).await;
     answers(&bed, 10).await;
     let longest = none_failed(&bed, "the database failed over");
@@ -180,7 +183,9 @@ async fn an_app_answers_while_its_database_fails_over_its_credentials_change_and
     let before = pods(&bed).await;
     change(&bed, json!({"image": "nowhere/shop:bad"})).await;
     said(&bed, "the bad image to be taken back", |status| {
-        degraded(status) == Some("ImagePull") && status.updated_replicas == Some(2) && status.replicas == Some(2)
+        degraded(status) == Some("ImagePull")
+            && status.updated_replicas == Some(2)
+            && status.replicas == Some(2)
     })
     .await;
     answers(&bed, 10).await;

@@ -69,6 +69,16 @@ impl Inner {
         self.held.insert(key, Box::new(held));
     }
 
+    fn wrote(&mut self, key: Key, mut held: Held) {
+        held.round = self.round;
+        self.departed.remove(&key);
+        self.strangers.remove(&key);
+        match self.held.get(&key) {
+            Some(known) if known.uid == held.uid && known.version > held.version => {}
+            _ => self.insert(key, held),
+        }
+    }
+
     fn leave(&mut self, key: &Key, member_of: Option<Box<str>>) {
         let Some(name) = member_of else { return };
         let owner = Key { namespace: key.namespace.clone(), name: name.into_string() };
@@ -138,22 +148,16 @@ impl Store {
     }
 
     /// The API server has answered a write of ours with this.
-    pub fn wrote(&self, key: Key, mut held: Held) {
-        let mut inner = self.write();
-        held.round = inner.round;
-        inner.departed.remove(&key);
-        inner.strangers.remove(&key);
-        match inner.held.get(&key) {
-            Some(known) if known.uid == held.uid && known.version > held.version => {}
-            _ => inner.insert(key, held),
-        }
+    pub fn wrote(&self, key: Key, held: Held) {
+        self.write().wrote(key, held);
     }
 
     /// The same, of an object that no longer belongs here once a watch has told of its end: that may come before the
     /// answer to a write that was made earlier, and what was entered then would stay.
     pub fn wrote_if_there(&self, key: Key, held: Held) {
-        if self.read().ended.get(&key) != Some(&held.uid) {
-            self.wrote(key, held);
+        let mut inner = self.write();
+        if inner.ended.get(&key) != Some(&held.uid) {
+            inner.wrote(key, held);
         }
     }
 

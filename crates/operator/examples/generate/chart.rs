@@ -54,7 +54,8 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, Box<dyn Error>> {
 /// Who is asked about pods: not the operator's own, or those of the one namespace that is looked after.
 fn injects() -> impl Serialize {
     let mut configuration = injection::configuration();
-    let selectors = configuration.webhooks.iter_mut().flatten().filter_map(|it| it.namespace_selector.as_mut());
+    let selectors =
+        configuration.webhooks.iter_mut().flatten().filter_map(|it| it.namespace_selector.as_mut());
     for one in selectors.flat_map(|selector| selector.match_expressions.iter_mut().flatten()) {
         (one.operator, one.values) = (INJECTED.to_owned(), Some(vec![WATCHED.to_owned()]));
     }

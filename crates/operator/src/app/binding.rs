@@ -110,6 +110,9 @@ mod tests {
         let all = pooled("orders-app");
         let last = all.last().unwrap();
         let value = last.value.as_deref().unwrap();
-        assert_eq!(value, "postgresql://$(PGUSER):$(PGPASSWORD)@127.0.0.1:6432/$(PGDATABASE)?sslmode=disable");
+        assert_eq!(
+            value,
+            "postgresql://$(PGUSER):$(PGPASSWORD)@127.0.0.1:6432/$(PGDATABASE)?sslmode=disable"
+        );
     }
 }

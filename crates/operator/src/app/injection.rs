@@ -28,10 +28,10 @@ pub fn inject(request: &Value, image: &str) -> Value {
     // Containers that prepare something may need the database, too.
     for list in ["initContainers", "containers"] {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            let theirs: Vec<EnvVar> =
-                serde_json::from_value(container["env"].clone()).unwrap_or_default();
+            let theirs: Vec<EnvVar> = serde_json::from_value(container["env"].clone()).unwrap_or_default();
             let theirs: Vec<&str> = theirs.iter().map(|one| one.name.as_str()).collect();
-            let ours = binding::pooled(&secret).into_iter().filter(|one| !theirs.contains(&one.name.as_str()));
+            let ours =
+                binding::pooled(&secret).into_iter().filter(|one| !theirs.contains(&one.name.as_str()));
             let ours = ours.map(|one| json!(one)).collect();
             put_first(container, "env", ours);
             put_first(container, "volumeMounts", vec![json!(binding::mount(&database))]);
@@ -72,7 +72,9 @@ mod tests {
         let spec = &pod["spec"];
         assert_eq!(spec["initContainers"][0]["name"], "pooler");
         assert_eq!(spec["initContainers"][0]["restartPolicy"], "Always");
-        assert!(spec["initContainers"][0]["env"][1]["value"].as_str().unwrap().contains("default_pool_size = 3"));
+        assert!(
+            spec["initContainers"][0]["env"][1]["value"].as_str().unwrap().contains("default_pool_size = 3")
+        );
         assert_eq!(spec["initContainers"][1]["name"], "migrate");
         assert_eq!(spec["futureField"], 7, "what is not known is kept");
         for container in [&spec["initContainers"][1], &spec["containers"][0]] {

@@ -96,8 +96,9 @@ fn deployment(found: &Deployment) -> DeploymentFact {
     let status = found.status.clone().unwrap_or_default();
     let condition = |kind: &str| status.conditions.iter().flatten().find(|one| one.type_ == kind);
     let is_seen = status.observed_generation >= found.metadata.generation;
-    let stalled = condition("Progressing")
-        .is_some_and(|one| one.status == "False" && one.reason.as_deref() == Some("ProgressDeadlineExceeded"));
+    let stalled = condition("Progressing").is_some_and(|one| {
+        one.status == "False" && one.reason.as_deref() == Some("ProgressDeadlineExceeded")
+    });
     let refused = condition("ReplicaFailure").filter(|one| one.status == "True");
     DeploymentFact {
         asked: template.get(annotations::ASKED).cloned(),
@@ -142,7 +143,8 @@ fn trouble(name: &str, status: &PodStatus) -> Option<Trouble> {
     let containers = [&status.init_container_statuses, &status.container_statuses];
     let containers = || containers.into_iter().flatten().flatten();
     containers().find_map(|one| stopped(name, one)).or_else(|| {
-        let unready = containers().find(|one| !one.ready && one.state.as_ref().is_some_and(|it| it.running.is_some()));
+        let unready =
+            containers().find(|one| !one.ready && one.state.as_ref().is_some_and(|it| it.running.is_some()));
         unready.map(|one| {
             let said = format!("container {} of pod {name} runs, but its probe does not succeed", one.name);
             Trouble::new("ProbeFails", said)
@@ -174,9 +176,10 @@ fn stopped(pod: &str, container: &ContainerStatus) -> Option<Trouble> {
     let said = waiting.message.unwrap_or_else(|| reason.clone());
     match reason.as_str() {
         // What is said of it changes with each try.
-        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
-            Some(Trouble::new("ImagePull", format!("the image of {of} can't be pulled: see the pod's events")))
-        }
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => Some(Trouble::new(
+            "ImagePull",
+            format!("the image of {of} can't be pulled: see the pod's events"),
+        )),
         "CrashLoopBackOff" => {
             let (code, reason) = last.map(|last| (last.exit_code, last.reason)).unwrap_or_default();
             ended(code, reason.as_deref())

@@ -98,7 +98,11 @@ fn fails(seen: &Observed, asked: &str) -> Option<Undone> {
     let tried = deployment.asked.as_deref() == Some(asked) && deployment.is_seen && deployment.stalled;
     let way_back = deployment.last_ready.as_ref().is_some_and(|ready| ready.asked != asked);
     let Trouble { reason, message } = trouble(seen, deployment, asked);
-    (tried && way_back && !deployment.is_complete()).then(|| Undone { asked: asked.to_owned(), reason, message })
+    (tried && way_back && !deployment.is_complete()).then(|| Undone {
+        asked: asked.to_owned(),
+        reason,
+        message,
+    })
 }
 
 /// What is wrong with a revision that does not become ready: what its pods say, or what is said of them.

@@ -80,11 +80,7 @@ pub fn container(image: &str, database: &str, connections: i32) -> Container {
         }]),
         volume_mounts: Some(vec![
             binding,
-            VolumeMount {
-                name: VOLUME.to_owned(),
-                mount_path: FOLDER.to_owned(),
-                ..VolumeMount::default()
-            },
+            VolumeMount { name: VOLUME.to_owned(), mount_path: FOLDER.to_owned(), ..VolumeMount::default() },
         ]),
         // The kubelet can't reach its port, but the socket is there as soon as it listens.
         startup_probe: Some(Probe {

@@ -79,9 +79,10 @@ fn stage(seen: &Observed, decided: &Decided) -> Stage {
         return Stage::Begins;
     }
     let scales = wanted.pods.is_some_and(|pods| pods != deployment.desired);
-    let proven = deployment.last_ready.as_ref().is_some_and(|ready| {
-        ready.asked == wanted.revision.asked && ready.credentials == wanted.credentials
-    });
+    let proven = deployment
+        .last_ready
+        .as_ref()
+        .is_some_and(|ready| ready.asked == wanted.revision.asked && ready.credentials == wanted.credentials);
     // A note on a Deployment is another generation of it, too: what was ready before is not rolled out anew for that.
     match (deployment.is_seen || proven) && deployment.is_full() && !scales {
         true => Stage::Complete,
@@ -237,8 +238,9 @@ impl Standing<'_> {
             let (severity, note) = (Severity::Warning, message.clone());
             news.push(News { severity, reason: reason.to_owned(), note });
         }
-        let turn =
-            |reason: &str, note: String| Some(News { severity: Severity::Normal, reason: reason.to_owned(), note });
+        let turn = |reason: &str, note: String| {
+            Some(News { severity: Severity::Normal, reason: reason.to_owned(), note })
+        };
         let begun = said("Progressing").is_some_and(|known| known.status == "True");
         let kind = if self.stage == Stage::Scales { "Scaling" } else { "RollingOut" };
         let waits = || self.decided.held_up.clone().map(|it| it.message).unwrap_or_default();
@@ -246,7 +248,9 @@ impl Standing<'_> {
             (before, AppPhase::Pending) if before != Some(phase) => turn("Waiting", waits()),
             (_, AppPhase::Progressing) if !begun => turn(kind, self.progress()),
             (Some(AppPhase::Running), AppPhase::Running) => None,
-            (Some(AppPhase::Degraded | AppPhase::Failed), AppPhase::Running) => turn("Recovered", self.count()),
+            (Some(AppPhase::Degraded | AppPhase::Failed), AppPhase::Running) => {
+                turn("Recovered", self.count())
+            }
             (_, AppPhase::Running) => turn("RolledOut", self.count()),
             _ => None,
         });

@@ -3,7 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use keelson_api::instance::{Names, labels, ports};
 use keelson_api::v1::{
-    Binding, Cause, DatabaseStatus, DeletionPolicy, Durability, InstanceStatus, Leadership, Phase, Role, StandbyPolicy,
+    Binding, Cause, DatabaseStatus, DeletionPolicy, Durability, InstanceStatus, Leadership, Phase, Role,
+    StandbyPolicy,
 };
 use keelson_api::value::{Version, Written};
 use keelson_ha::planted::{self, Bug};

@@ -56,9 +56,7 @@ async fn roll_out(
     let image = spec.template.spec.clone().unwrap().containers[0].image.clone();
     let before = deployment.status.clone().and_then(|status| status.available_replicas).unwrap_or_default();
     let generation = deployment.metadata.generation;
-    let progressing = |holds: bool, reason: &str| {
-        json!([{"type": "Progressing", "status": if holds { "True" } else { "False" }, "reason": reason}])
-    };
+    let progressing = |holds: bool, reason: &str| json!([{"type": "Progressing", "status": if holds { "True" } else { "False" }, "reason": reason}]);
     let bad = image.as_deref() == Some(BAD);
     let status = match bad {
         true => json!({
@@ -88,7 +86,8 @@ async fn roll_out(
         return Ok(());
     }
     if !bad {
-        let _ = pods.delete(&pod, &DeleteParams { grace_period_seconds: Some(0), ..Default::default() }).await;
+        let _ =
+            pods.delete(&pod, &DeleteParams { grace_period_seconds: Some(0), ..Default::default() }).await;
     }
     if deployment.status.as_ref().and_then(|status| status.observed_generation) != generation {
         let status = Patch::Merge(json!({"status": status}));
@@ -186,7 +185,10 @@ async fn an_app_is_made_kept_as_it_should_be_and_costs_nothing_while_it_is() {
     let (world, _deployer, operator) = begin("app-made").await;
     create(&world, json!({})).await;
     let status = reaches(&world, "Running").await;
-    assert_eq!((status.replicas, status.ready_replicas, status.updated_replicas), (Some(2), Some(2), Some(2)));
+    assert_eq!(
+        (status.replicas, status.ready_replicas, status.updated_replicas),
+        (Some(2), Some(2), Some(2))
+    );
     operator.is_quiet().await;
     let writes = operator.writes();
     world.patch::<App>("shop", json!({"metadata": {"labels": {"colour": "blue"}}})).await;
@@ -208,7 +210,8 @@ async fn an_app_is_made_kept_as_it_should_be_and_costs_nothing_while_it_is() {
     deployments.patch("shop", &params, &Patch::Strategic(evil)).await.unwrap();
     world.api::<Service>().delete("shop", &Default::default()).await.unwrap();
     until("children to be as they were", DEADLINE, || async {
-        let (now, service) = (deployment(&world).await, world.api::<Service>().get_opt("shop").await.unwrap());
+        let (now, service) =
+            (deployment(&world).await, world.api::<Service>().get_opt("shop").await.unwrap());
         match image(&now) == "shop:1" && now["spec"]["replicas"] == 2 && service.is_some() {
             true => Look::There(()),
             false => Look::NotYet(now["spec"].to_string()),
@@ -247,7 +250,10 @@ async fn a_revision_that_does_not_become_ready_is_taken_back_and_stays_so_until_
         reason(status, "Degraded", "True") == Some("ImagePull") && status.updated_replicas == Some(2)
     })
     .await;
-    assert_eq!((reason(&status, "Ready", "True"), status.ready_image.as_deref()), (Some("Available"), Some("shop:1")));
+    assert_eq!(
+        (reason(&status, "Ready", "True"), status.ready_image.as_deref()),
+        (Some("Available"), Some("shop:1"))
+    );
     operator.is_quiet().await;
     assert_eq!(image(&deployment(&world).await), "shop:1");
     let status = world.api::<App>().get("shop").await.unwrap().status.unwrap();
@@ -284,9 +290,13 @@ async fn an_app_waits_for_its_database_and_is_rolled_when_its_credentials_change
     operator.is_quiet().await;
     let before = deployment(&world).await["metadata"]["generation"].clone();
     database(&world, false, "one").await;
-    until_said(&world, "the failover to be said", |status| reason(status, "DatabaseReady", "False").is_some()).await;
+    until_said(&world, "the failover to be said", |status| {
+        reason(status, "DatabaseReady", "False").is_some()
+    })
+    .await;
     database(&world, true, "one").await;
-    until_said(&world, "the database to be back", |status| reason(status, "DatabaseReady", "True").is_some()).await;
+    until_said(&world, "the database to be back", |status| reason(status, "DatabaseReady", "True").is_some())
+        .await;
     assert_eq!(deployment(&world).await["metadata"]["generation"], before, "nothing was restarted");
 
     database(&world, true, "two").await;
@@ -346,7 +356,8 @@ async fn dies_with(k: usize) -> bool {
     create(&world, json!({})).await;
     let done = AtomicUsize::new(0);
     let story = || async {
-        let acts = [("shop:1", "Running", "shop:1"), ("shop:2", "Running", "shop:2"), (BAD, "Degraded", "shop:2")];
+        let acts =
+            [("shop:1", "Running", "shop:1"), ("shop:2", "Running", "shop:2"), (BAD, "Degraded", "shop:2")];
         for (number, (image, phase, runs)) in acts.into_iter().enumerate().skip(done.load(Ordering::SeqCst)) {
             change(&world, json!({"image": image})).await;
             until_said(&world, image, |status| {
@@ -370,7 +381,10 @@ async fn dies_with(k: usize) -> bool {
     let now = deployment(&world).await;
     let notes = &now["metadata"]["annotations"];
     assert_eq!(image(&now), "shop:2", "death with write {k}");
-    assert!(notes["keelson.dev/last-ready"].as_str().unwrap().contains("shop:2"), "death with write {k}: {notes}");
+    assert!(
+        notes["keelson.dev/last-ready"].as_str().unwrap().contains("shop:2"),
+        "death with write {k}: {notes}"
+    );
     assert!(notes["keelson.dev/undone"].is_string(), "death with write {k}: {notes}");
     let generation = &now["metadata"]["generation"];
     // Made, rolled, tried and taken back, each once; and two notes of what was ready, which count too.

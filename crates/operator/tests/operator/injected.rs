@@ -68,7 +68,8 @@ async fn a_pod_gets_a_pooler_when_it_says_so_and_no_other_does() {
     let world = World::quiet("injected").await;
     account(&world).await;
     world.label(LABEL, "served").await;
-    let (asks, names) = (json!({"keelson.dev/inject": "pooler"}), json!({"keelson.dev/inject-pooler": "orders"}));
+    let (asks, names) =
+        (json!({"keelson.dev/inject": "pooler"}), json!({"keelson.dev/inject-pooler": "orders"}));
     until("the webhook to be trusted and asked", DEADLINE, || async {
         let pod = made(&world, "first", asks.clone(), names.clone()).await;
         if poolers(&pod) == 1 {
@@ -94,7 +95,8 @@ async fn a_pod_is_made_as_it_was_written_while_nobody_answers() {
     let world = World::quiet("injected-away").await;
     account(&world).await;
     world.label(LABEL, "away").await;
-    let (asks, names) = (json!({"keelson.dev/inject": "pooler"}), json!({"keelson.dev/inject-pooler": "orders"}));
+    let (asks, names) =
+        (json!({"keelson.dev/inject": "pooler"}), json!({"keelson.dev/inject-pooler": "orders"}));
     let pod = made(&world, "job", asks, names).await;
     assert_eq!((poolers(&pod), pod.name_any().as_str()), (0, "job"));
 }

@@ -61,7 +61,8 @@ async fn an_operator_with_just_its_generated_rights_can_do_all_that_it_has_to() 
         "image": "shop:1", "database": "orders", "ports": [{"name": "http", "port": 80}], "replicas": 2,
         "autoscale": {"min": 2, "max": 3}
     });
-    let app = json!({"apiVersion": "keelson.dev/v1", "kind": "App", "metadata": {"name": "shop"}, "spec": spec});
+    let app =
+        json!({"apiVersion": "keelson.dev/v1", "kind": "App", "metadata": {"name": "shop"}, "spec": spec});
     let app: App = serde_json::from_value(app).unwrap();
     world.api::<App>().create(&PostParams::default(), &app).await.unwrap();
     operator.is_quiet().await;

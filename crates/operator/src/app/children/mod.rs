@@ -69,7 +69,11 @@ pub fn children(wanted: &Wanted) -> Result<Children, serde_json::Error> {
 
 impl Wanted {
     fn meta(&self) -> ObjectMeta {
-        ObjectMeta { name: Some(self.name.clone()), labels: Some(labels(&self.name)), ..ObjectMeta::default() }
+        ObjectMeta {
+            name: Some(self.name.clone()),
+            labels: Some(labels(&self.name)),
+            ..ObjectMeta::default()
+        }
     }
 }
 

@@ -74,7 +74,9 @@ pub fn template(
             volumes: Some(volumes).filter(|volumes| !volumes.is_empty()),
             image_pull_secrets: Some(pull_secrets).filter(|all| !all.is_empty()),
             topology_spread_constraints: Some(
-                ["kubernetes.io/hostname", "topology.kubernetes.io/zone"].map(|over| apart(name, over)).to_vec(),
+                ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+                    .map(|over| apart(name, over))
+                    .to_vec(),
             ),
             ..PodSpec::default()
         }),
@@ -132,7 +134,8 @@ fn resources(spec: &AppSpec) -> ResourceRequirements {
     let text = |written: Option<&str>, usual: Size| {
         Quantity(written.map_or_else(|| usual.to_string(), str::to_owned))
     };
-    let (cpu, memory) = (given.cpu.as_ref().map(|it| it.as_str()), given.memory.as_ref().map(|it| it.as_str()));
+    let (cpu, memory) =
+        (given.cpu.as_ref().map(|it| it.as_str()), given.memory.as_ref().map(|it| it.as_str()));
     let requests = [("cpu", text(cpu, CPU)), ("memory", text(memory, MEMORY))];
     let limits = memory.map(|memory| BTreeMap::from([("memory".to_owned(), Quantity(memory.to_owned()))]));
     ResourceRequirements {

@@ -92,7 +92,10 @@ fn what_is_needed_of_a_deployment_outlives_the_trimming() {
                         "availableReplicas": 3, "conditions": late});
     let found = deployed(json!([]), status.clone());
     assert!(found.is_seen && found.stalled && !found.scaled_by_others && found.undone.is_none());
-    assert_eq!((found.asked.as_deref(), found.credentials.as_deref(), found.desired), (Some("ab"), Some("one"), 4));
+    assert_eq!(
+        (found.asked.as_deref(), found.credentials.as_deref(), found.desired),
+        (Some("ab"), Some("one"), 4)
+    );
     assert_eq!((found.pods, found.updated, found.ready, found.available), (4, 1, 3, 3));
     let mut older = status;
     older["observedGeneration"] = json!(2);

@@ -171,7 +171,10 @@ fn a_database_that_fails_over_restarts_nothing() {
     (ready.ready, ready.why) = (false, "nobody leads".into());
     let during = plan(&seen);
     assert_eq!((&during.wanted, phase(&during)), (&before, "Running"));
-    assert_eq!(found(&during, "DatabaseReady"), (false, "DatabaseNotReady", "Database orders takes no writes yet: nobody leads"));
+    assert_eq!(
+        found(&during, "DatabaseReady"),
+        (false, "DatabaseNotReady", "Database orders takes no writes yet: nobody leads")
+    );
     // Nothing is said of its credentials while it is read anew.
     seen.database.as_mut().unwrap().binding = None;
     assert_eq!(plan(&seen).wanted, before);
@@ -225,7 +228,10 @@ fn other_credentials_are_rolled_out_as_the_same_revision() {
     seen.database = database("two");
     let after = plan(&seen);
     let wanted = after.wanted.clone().unwrap();
-    assert_eq!((wanted.credentials.as_deref(), &wanted.revision.template), (Some("two"), &before.revision.template));
+    assert_eq!(
+        (wanted.credentials.as_deref(), &wanted.revision.template),
+        (Some("two"), &before.revision.template)
+    );
     assert_eq!((phase(&after), found(&after, "Progressing").1), ("Progressing", "RollingOut"));
     // One that gets stuck is not taken back: the old credentials are of no use any more.
     let mut stuck = carried_out(&seen);
@@ -252,7 +258,10 @@ fn a_revision_that_does_not_become_ready_in_time_is_taken_back_and_stays_so() {
     assert_eq!(wanted.undone.as_ref().unwrap().reason, "ImagePull");
     assert_eq!(phase(&back), "Degraded");
     let (holds, reason, message) = found(&back, "Degraded");
-    assert!(holds && reason == "ImagePull" && message.contains("shop:2 was taken back to shop:1: it is broken"), "{message}");
+    assert!(
+        holds && reason == "ImagePull" && message.contains("shop:2 was taken back to shop:1: it is broken"),
+        "{message}"
+    );
     assert_eq!(reasons(&back), ["TakenBack"]);
     assert_eq!(back.news[0].severity, Severity::Warning);
     assert!(found(&back, "Ready").0, "the old pods serve all the while");
@@ -337,7 +346,10 @@ fn pods_that_fail_after_they_served_are_said_and_a_scaling_is_none() {
 fn none_at_all_is_as_asked_too_and_proves_nothing() {
     let seen = carried_out(&fresh(json!({"replicas": 0})));
     let none = plan(&seen);
-    assert_eq!((phase(&none), found(&none, "Ready")), ("Running", (true, "ScaledToZero", "no pods are asked for")));
+    assert_eq!(
+        (phase(&none), found(&none, "Ready")),
+        ("Running", (true, "ScaledToZero", "no pods are asked for"))
+    );
     assert!(none.wanted.unwrap().last_ready.is_none());
 }
 
