@@ -77,6 +77,9 @@ pub mod annotations {
     pub const ROTATE_SECRETS: &str = "keelson.dev/rotate-secrets";
     /// On a Database, by a person: `yes` lets it take the volumes that an older one of its name has left.
     pub const ADOPT_VOLUMES: &str = "keelson.dev/adopt-volumes";
+    /// On a Database, by a person: any text. Another one replaces its instances, one after another, the leader last
+    /// and after a handover.
+    pub const RESTART_INSTANCES: &str = "keelson.dev/restart-instances";
     /// On the claim of a volume, by the operator: the uid of the Database that had left it, and from which it was taken.
     pub const ADOPTED_FROM: &str = "keelson.dev/adopted-from";
 }

@@ -6,6 +6,7 @@ mod bed;
 #[cfg(feature = "long-tests")]
 mod blackout;
 mod changes;
+mod commands;
 mod examples;
 mod failover;
 mod foreign;

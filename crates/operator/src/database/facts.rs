@@ -30,7 +30,10 @@ pub struct Observed {
     pub status: DatabaseStatus,
     /// Whether it may take volumes that an older one of its name has left.
     pub adopt: bool,
-    /// Stands for the Secrets that it should have, apart from the certificate's time.
+    /// The text by which its owner asked for its instances to be made anew, if ever.
+    pub restart: Option<String>,
+    /// Stands for the Secrets that it should have, apart from the certificate's time. Empty where whoever looks can't
+    /// know: then they are taken to be as they should.
     pub secrets_mark: String,
     /// What agents were told last.
     pub config: Option<InstanceSettings>,

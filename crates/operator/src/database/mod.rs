@@ -6,15 +6,16 @@ mod archive;
 pub mod backups;
 pub mod children;
 pub mod facts;
+pub mod foretell;
 pub mod lately;
-mod observe;
+pub mod observe;
 pub mod orders;
 pub mod plan;
 pub mod restore;
 pub mod status;
 pub mod trouble;
 mod turns;
-mod unbuilt;
+pub mod unbuilt;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

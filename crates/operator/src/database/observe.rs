@@ -18,13 +18,21 @@ use super::facts::{Claim, Hindrance, Instance, Lately, Observed, Set, doubt};
 use crate::annotations;
 use crate::root::{Root, Whose};
 
-/// What there is of a database.
-struct Found {
-    config: Option<ConfigMap>,
-    set: Option<StatefulSet>,
-    pods: Vec<Pod>,
-    claims: Vec<PersistentVolumeClaim>,
-    backups: Vec<Backup>,
+/// What there is of a database, as objects.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// What agents are told.
+    pub config: Option<ConfigMap>,
+    /// The account of its agents.
+    pub account: Option<ServiceAccount>,
+    /// The instances.
+    pub set: Option<StatefulSet>,
+    /// Its pods.
+    pub pods: Vec<Pod>,
+    /// The claims of its volumes.
+    pub claims: Vec<PersistentVolumeClaim>,
+    /// Its Backups.
+    pub backups: Vec<Backup>,
 }
 
 /// What is known of a database at this moment, as watches have told.
@@ -38,12 +46,13 @@ pub(super) fn observe(
     let name = database.name_any();
     let found = Found {
         config: round.child(&Names(&name).config())?,
+        account: round.child(&name)?,
         set: round.child(&name)?,
         pods: round.related()?,
         claims: round.related()?,
         backups: round.related()?,
     };
-    facts(database, found, round, root, lately, agent_image)
+    Ok(Observed { lately, ..with_mark(database, found, root, agent_image) })
 }
 
 /// The same, as the API server itself has it: what watches have told may be long past.
@@ -60,6 +69,7 @@ pub(super) async fn ask(
     let of_it = ListParams::default().labels(&format!("{}={name}", labels::DATABASE));
     let found = Found {
         config: act::api(round).get_opt(&config).await.map_err(unanswered::<ConfigMap>(round, &config))?,
+        account: round.child(&name)?,
         set: act::api(round).get_opt(&name).await.map_err(unanswered::<StatefulSet>(round, &name))?,
         pods: act::api(round).list(&of_it).await.map_err(unanswered::<Pod>(round, "of it"))?.items,
         claims: {
@@ -68,25 +78,26 @@ pub(super) async fn ask(
         },
         backups: act::api(round).list(&of_it).await.map_err(unanswered::<Backup>(round, "of it"))?.items,
     };
-    facts(database, found, round, root, lately, agent_image)
+    Ok(Observed { lately, ..with_mark(database, found, root, agent_image) })
 }
 
 fn unanswered<K: Resource<DynamicType = ()>>(round: &Round, name: &str) -> impl FnOnce(kube::Error) -> Error {
     move |source| act::failed::<K>("reading", round, name, source)
 }
 
-fn facts(
-    database: &Database,
-    found: Found,
-    round: &Round,
-    root: &Root,
-    lately: Lately,
-    agent_image: &str,
-) -> Result<Observed, Error> {
-    let Found { config, set, pods, claims, backups } = found;
+fn with_mark(database: &Database, found: Found, root: &Root, agent_image: &str) -> Observed {
+    let (name, namespace) = (database.name_any(), database.namespace().unwrap_or_default());
+    let uid = database.uid().unwrap_or_default();
+    let rotation = database.annotations().get(shared::ROTATE_SECRETS).cloned().unwrap_or_default();
+    let whose = Whose { namespace: &namespace, name: &name, uid: &uid, rotation: &rotation };
+    facts(database, found, root.mark(whose), agent_image)
+}
+
+/// What is known of a database, from objects. Nobody is asked.
+pub fn facts(database: &Database, found: Found, secrets_mark: String, agent_image: &str) -> Observed {
+    let Found { config, account, set, pods, claims, backups } = found;
     let name = database.name_any();
     let names = Names(&name);
-    let account: Option<ServiceAccount> = round.child(&name)?;
     let uid = database.uid().unwrap_or_default();
     let mut instances: Vec<Instance> = pods.iter().filter_map(|pod| instance(names, pod)).collect();
     instances.sort_by_key(|instance| instance.ordinal);
@@ -94,16 +105,14 @@ fn facts(
     let mut claims: Vec<Claim> = claims.iter().filter_map(|found| claim(names, found)).collect();
     claims.sort_by_key(|claim| claim.ordinal);
     let annotation = |key: &str| database.annotations().get(key).cloned();
-    let rotation = annotation(shared::ROTATE_SECRETS).unwrap_or_default();
-    let namespace = round.key().namespace.clone();
-    let whose = Whose { namespace: &namespace, name: &name, uid: &uid, rotation: &rotation };
-    Ok(Observed {
-        secrets_mark: root.mark(whose),
+    Observed {
+        secrets_mark,
         made: made(&database.metadata),
         generation: database.metadata.generation,
         spec: database.spec.clone(),
         status: database.status.clone().unwrap_or_default(),
         adopt: annotation(shared::ADOPT_VOLUMES).as_deref() == Some("yes"),
+        restart: annotation(shared::RESTART_INSTANCES).filter(|text| !text.is_empty()),
         config: config.filter(|config| is_of(&config.metadata, &uid)).and_then(|config| settings(&config)),
         account: account.map(|account| made(&account.metadata)),
         set: set.filter(|set| is_of(&set.metadata, &uid)).map(|set| stateful_set(&set)),
@@ -112,12 +121,12 @@ fn facts(
         // Those of an older one of this name may still be on their way out.
         backups: backups.into_iter().filter(|found| is_of(&found.metadata, &uid)).map(backup).collect(),
         source: None,
-        lately,
+        lately: Lately::default(),
         agent_image: agent_image.to_owned(),
+        namespace: database.namespace().unwrap_or_default(),
         name: name.clone(),
-        namespace: namespace.clone(),
-        uid: uid.clone(),
-    })
+        uid,
+    }
 }
 
 fn is_of(meta: &ObjectMeta, uid: &str) -> bool {

@@ -442,6 +442,9 @@ fn certificate_until(seen: &Observed, now: Timestamp) -> Timestamp {
 }
 
 fn secrets_id(seen: &Observed, until: Timestamp) -> String {
+    if seen.secrets_mark.is_empty() {
+        return seen.config.as_ref().map(|config| config.secrets.clone()).unwrap_or_default();
+    }
     fingerprint(&format!("{} {until}", seen.secrets_mark))
 }
 
@@ -639,6 +642,7 @@ fn want(
         uid: seen.uid.clone(),
         settings: settings.clone(),
         scheduling: seen.spec.scheduling.clone().unwrap_or_default(),
+        restart: seen.restart.clone(),
         image: seen.spec.image.clone().unwrap_or_else(|| format!("{}:{version}", settings.engine)),
         pull_secrets: each_once(&seen.spec.image_pull_secrets),
         agent_image: seen.agent_image.clone(),

@@ -4,7 +4,7 @@ use keelson_api::v1::{Autopilot, DatabaseSpec, Storage, Upgrade};
 
 /// The fields that ask for something and have no effect. One that asks for nothing, such as `autopilot: none`, gets
 /// what it asks for.
-pub(super) fn without_effect(spec: &DatabaseSpec) -> Vec<&'static str> {
+pub fn without_effect(spec: &DatabaseSpec) -> Vec<&'static str> {
     let autopilot = spec.autopilot.as_ref().is_some_and(|mode| mode.parse().ok() != Some(Autopilot::None));
     let volume = spec.storage.as_ref().and_then(Storage::volume);
     let autogrow = volume.is_some_and(|volume| volume.autogrow.is_some());

@@ -2,7 +2,6 @@
 //! sees the world as it is or as it was when the act began.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use crate::acts::{Act, End, Incarnations, QUIET, reference};
 use crate::parallel::each;
@@ -46,7 +45,7 @@ async fn dies_with(act: Act, k: usize, next_sees_the_past: bool, well: &End) -> 
 
 /// Every k until the act is over before the operator dies.
 async fn the_end_is_the_same(act: Act, expected_writes: RangeInclusive<usize>) {
-    let well = Arc::new(reference(act).await);
+    let well = reference(act).await;
     let most = *expected_writes.end() + 1;
     // What is told of the past after other writes is tried in `stale`.
     let cases = (1..=most).map(|k| (k, false)).chain((1..=most).step_by(4).map(|k| (k, true)));

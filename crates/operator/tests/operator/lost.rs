@@ -1,7 +1,6 @@
 //! Watches that fall silent in the midst of an act, and then tell all of it late, or nothing but that too much
 //! was missed: the act ends the same, and what was made anew meanwhile is told apart.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -61,7 +60,7 @@ async fn silent_about(act: Act, kinds: &[&str], number: usize, well: &End) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_watches_tell_late_or_never_changes_no_end() {
-    let ends = each(Act::ALL, |act| async move { (act, Arc::new(reference(act).await)) }).await;
+    let ends = each(Act::ALL, |act| async move { (act, reference(act).await) }).await;
     let cases = ends.into_iter().flat_map(|(act, well)| {
         SILENT.into_iter().enumerate().map(move |(number, kinds)| (act, well.clone(), number, kinds))
     });

@@ -31,6 +31,8 @@ pub struct Wanted {
     pub settings: Settings,
     /// Where instances may run.
     pub scheduling: Scheduling,
+    /// The text by which its owner asked for its instances to be made anew, if ever.
+    pub restart: Option<String>,
     /// The image of the database program.
     pub image: String,
     /// Names of the Secrets with which images are pulled.

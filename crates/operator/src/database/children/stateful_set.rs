@@ -42,6 +42,9 @@ pub fn asked(wanted: &Wanted) -> String {
     if !mounts.is_empty() {
         asked["mounts"] = mounts.iter().map(|mount| (mount.name, mount.source.name())).collect();
     }
+    if let Some(restart) = &wanted.restart {
+        asked["restart"] = json!(restart);
+    }
     fingerprint(&asked.to_string())
 }
 

@@ -19,6 +19,7 @@ fn wanted_of(spec: Value) -> Wanted {
         namespace: "shop".to_owned(),
         uid: "0b5e".to_owned(),
         scheduling: spec.scheduling.unwrap_or_default(),
+        restart: None,
         image: "postgres:17".to_owned(),
         pull_secrets: spec.image_pull_secrets,
         agent_image: "keelson:0.1.0".to_owned(),
@@ -156,6 +157,7 @@ fn what_takes_a_new_pod_is_what_a_person_asked_for_and_not_what_a_newer_operator
     let before = stateful_set::asked(&wanted());
     let newer = Wanted { agent_image: "keelson:0.2.0".to_owned(), pods: 5, ..wanted() };
     assert_eq!(stateful_set::asked(&newer), before);
+    assert_ne!(stateful_set::asked(&Wanted { restart: Some("again".to_owned()), ..wanted() }), before);
     assert_ne!(stateful_set::asked(&Wanted { image: "postgres:17.5".to_owned(), ..wanted() }), before);
     for other in [
         json!({"replicas": 3, "storage": "50Gi", "size": "large"}),

@@ -32,6 +32,7 @@ fn fresh(spec: Value) -> Observed {
         spec: serde_json::from_value(spec).unwrap(),
         status: DatabaseStatus::default(),
         adopt: false,
+        restart: None,
         secrets_mark: "mark".to_owned(),
         config: None,
         account: Some(ago(7200)),

@@ -62,6 +62,7 @@ impl Model {
             spec: serde_json::from_value(spec.clone()).unwrap(),
             status: DatabaseStatus::default(),
             adopt: false,
+            restart: None,
             secrets_mark: "mark".to_owned(),
             config: None,
             account: Some(now()),

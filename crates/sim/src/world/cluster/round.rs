@@ -124,6 +124,7 @@ fn observe(cache: &Known, operator: &Operator, stored: &Stored, now: std::time::
         spec: database.spec.clone(),
         status: database.status.clone(),
         adopt: database.adopt,
+        restart: None,
         secrets_mark: format!("mark {}", stored.uid),
         config,
         account: own((Kind::Child(Child::Account), 0)).map(|account| World::time_of_day(account.made)),
