@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use keelson_kit::telemetry;
 use keelson_operator::Options;
 use keelson_operator::run::run;
+use tokio::runtime::Builder;
 
 const _: () = assert!(!keelson_agent::PLANTED, "bugs are planted for the simulator alone");
 
@@ -39,6 +40,9 @@ enum Command {
         /// Where it is wanted.
         to: PathBuf,
     },
+    /// Restore the newest backup and look at it, as the first process of a drill's pod.
+    #[command(hide = true)]
+    Rehearse,
     /// Copy this program into a folder, for a container that lacks it.
     CopyTo {
         /// The folder.
@@ -121,19 +125,14 @@ fn parse() -> Result<Cli, clap::Error> {
 }
 
 fn act(command: Command) -> Result<(), Box<dyn std::error::Error>> {
-    use tokio::runtime::Builder;
     match command {
         Command::Operator(args) => {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             Ok(runtime.block_on(run(args.into(), keelson_kit::manager::told_to_stop()))?)
         }
-        Command::Agent => {
-            // A disk that hangs takes threads with it; leadership needs one that does not.
-            let runtime = Builder::new_multi_thread().worker_threads(AGENT_THREADS).enable_all().build()?;
-            let ended = runtime.block_on(run_agent());
-            runtime.shutdown_background();
-            ended
-        }
+        // A disk that hangs takes threads with it; leadership needs one that does not.
+        Command::Agent => on_threads(keelson_agent::run()),
+        Command::Rehearse => on_threads(keelson_agent::run_drill()),
         Command::CopyTo { folder } => Ok(copy::copy_to(&folder)?),
         Command::People(_) | Command::FetchLog { .. } => Ok(()),
     }
@@ -142,10 +141,24 @@ fn act(command: Command) -> Result<(), Box<dyn std::error::Error>> {
 /// Threads of the agent.
 const AGENT_THREADS: usize = 4;
 
-async fn run_agent() -> Result<(), Box<dyn std::error::Error>> {
+fn on_threads<E>(work: impl Future<Output = Result<(), E>>) -> Result<(), Box<dyn std::error::Error>>
+where
+    E: std::error::Error + 'static,
+{
+    let runtime = Builder::new_multi_thread().worker_threads(AGENT_THREADS).enable_all().build()?;
+    let ended = runtime.block_on(told(work));
+    runtime.shutdown_background();
+    ended
+}
+
+/// With its log as all have it.
+async fn told<E>(work: impl Future<Output = Result<(), E>>) -> Result<(), Box<dyn std::error::Error>>
+where
+    E: std::error::Error + 'static,
+{
     let settings = telemetry::Settings::from_env("keelson-agent", env!("CARGO_PKG_VERSION"));
     let telemetry = telemetry::start(settings)?;
-    let ended = keelson_agent::run().await;
+    let ended = work.await;
     if let Err(error) = &ended {
         tracing::error!(%error, "the agent can't run");
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use keelson_kit::controller::Key;
 use keelson_kit::telemetry::Metrics;
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
@@ -15,8 +16,13 @@ struct Of {
     phase: String,
 }
 
-/// How many Databases there are.
-pub type Databases = ByPhase;
+/// How many Databases there are, and how drills of their backups have ended. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Databases {
+    by_phase: ByPhase,
+    drills: Family<Ended, Counter>,
+}
+
 /// How many Apps there are.
 pub type Apps = ByPhase;
 
@@ -28,15 +34,48 @@ pub struct ByPhase {
     known: Arc<Mutex<HashMap<Key, String>>>,
 }
 
-impl ByPhase {
-    /// Adds Databases to an operator's metrics.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    result: &'static str,
+}
+
+impl Databases {
+    /// Adds them to an operator's metrics.
     pub fn new(metrics: &Metrics) -> Databases {
         let databases = Databases::default();
-        let gauge = databases.gauge.clone();
-        metrics.registry(|own| own.register("databases_total", "Databases by namespace and phase", gauge));
+        let (gauge, drills) = (databases.by_phase.gauge.clone(), databases.drills.clone());
+        metrics.registry(|own| {
+            own.register("databases_total", "Databases by namespace and phase", gauge);
+            own.register("drills", "Drills of backups that have ended, by how", drills);
+        });
         databases
     }
 
+    /// A Database is in this phase.
+    pub fn is(&self, key: &Key, phase: &str) {
+        self.by_phase.is(key, phase);
+    }
+
+    /// A drill has ended, if one has.
+    pub fn drilled(&self, passed: Option<bool>) {
+        if let Some(passed) = passed {
+            let result = if passed { "succeeded" } else { "failed" };
+            self.drills.get_or_create(&Ended { result }).inc();
+        }
+    }
+
+    /// There is no such Database any more.
+    pub fn gone(&self, key: &Key) {
+        self.by_phase.gone(key);
+    }
+
+    /// Nothing is known of any.
+    pub fn forget(&self) {
+        self.by_phase.forget();
+    }
+}
+
+impl ByPhase {
     /// Adds Apps to an operator's metrics.
     pub fn apps(metrics: &Metrics) -> Apps {
         let apps = Apps::default();
@@ -129,15 +168,17 @@ mod tests {
         let metrics = Metrics::new(crate::NAME);
         let second = Duration::from_secs(1);
         metrics.build("1.2.3");
+        metrics.certificate(|| Some(jiff::Timestamp::UNIX_EPOCH));
         metrics.round("Database", Ended::Panicked, second);
         metrics.load("Database", 1, 1);
         metrics.retry("Database", Class::Transient);
         metrics.request("get", 200, second);
         metrics.watch_restarted("Database");
         metrics.review("/convert", Outcome::Done, second);
-        for all in [Databases::new(&metrics), Apps::apps(&metrics)] {
-            all.is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
-        }
+        let databases = Databases::new(&metrics);
+        databases.is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
+        databases.drilled(Some(true));
+        Apps::apps(&metrics).is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
         let page = metrics.render_plain();
         let shown = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
         let shown: BTreeSet<String> = shown.map(|(name, _)| name.to_owned()).collect();

@@ -32,7 +32,10 @@ pub use settings::{
     BackupSettings, DEFAULT_STORAGE, DrillSettings, FailoverSettings, FieldError, Moment, RestoreSettings,
     Settings, StorageSettings,
 };
-pub use status::{BackupSummary, Binding, Cause, DatabaseStatus, InstanceStatus, Leadership, Phase, Role};
+pub use status::{
+    BackupSummary, Binding, Cause, DatabaseStatus, DrillResult, DrillRunning, DrillSummary, InstanceStatus,
+    Leadership, Phase, Role,
+};
 pub use storage::{Autogrow, Storage, Volume};
 
 pub use crate::value::Engine;

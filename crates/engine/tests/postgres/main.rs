@@ -2,6 +2,7 @@
 
 mod damage;
 mod data;
+mod inspect;
 mod instance;
 mod life;
 mod replication;
@@ -54,6 +55,9 @@ scenarios! {
         archiving_is_switched_on_with_a_restart_and_off_at_once
         what_was_brought_back_is_replayed_to_where_it_is_wanted
         a_restore_that_does_not_get_there_leaves_no_database;
+    inspect:
+        a_page_that_the_disk_has_changed_is_found
+        marks_are_numbered_and_the_last_of_them_kept_and_are_nobody_elses_writes;
     damage:
         what_its_disk_has_failed_is_not_made_primary_again;
     data:

@@ -77,7 +77,7 @@ fn page() -> String {
 }
 
 fn is_for_people(command: &Command) -> bool {
-    !["operator", "agent", "fetch-log", "copy-to", "help"].contains(&command.get_name())
+    !command.is_hide_set() && !["operator", "agent", "copy-to", "help"].contains(&command.get_name())
 }
 
 #[test]

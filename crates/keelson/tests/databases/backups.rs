@@ -10,14 +10,14 @@ use testbed::{Fault, Look, Which, until};
 use crate::bed::{Bed, LONG, condition, primary};
 
 /// The testbed's S3 server, with its Secret copied into the namespace of the test.
-struct Store {
+pub struct Store {
     endpoint: String,
     region: String,
-    bucket: String,
+    pub bucket: String,
 }
 
 impl Store {
-    async fn open(bed: &Bed) -> Store {
+    pub async fn open(bed: &Bed) -> Store {
         let theirs: Api<Secret> = Api::namespaced(bed.cluster.client(), "testbed");
         let data = theirs.get("s3").await.unwrap().data.unwrap();
         let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
@@ -31,7 +31,7 @@ impl Store {
         Store { endpoint: text("endpoint"), region: text("region"), bucket: text("bucket") }
     }
 
-    fn at(&self, path: &str) -> Value {
+    pub fn at(&self, path: &str) -> Value {
         json!({"s3": {
             "endpoint": self.endpoint, "region": self.region, "bucket": self.bucket, "path": path,
             "credentialsSecret": "keys"
@@ -47,7 +47,7 @@ fn spec(replicas: u32, backup_to: Value) -> Value {
     })
 }
 
-fn can_be_restored(database: &Database) -> bool {
+pub fn can_be_restored(database: &Database) -> bool {
     condition(database, "BackupReady").is_some_and(|ready| ready.0)
 }
 
@@ -67,7 +67,7 @@ async fn complete(bed: &Bed, name: &str) -> Backup {
 }
 
 /// Ends the segment of the log, and waits until the repository has it.
-async fn archived(bed: &Bed, primary: &str) {
+pub async fn archived(bed: &Bed, primary: &str) {
     let segment = bed.ask(primary, "select pg_walfile_name(pg_switch_wal())");
     let done = format!("select count(*) from pg_ls_archive_statusdir() where name = '{segment}.done'");
     bed.says(primary, "postgres", &done, "1").await;

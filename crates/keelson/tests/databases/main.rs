@@ -7,6 +7,7 @@ mod bed;
 mod blackout;
 mod changes;
 mod commands;
+mod drills;
 mod examples;
 mod failover;
 mod foreign;

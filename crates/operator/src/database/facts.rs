@@ -8,6 +8,7 @@ use keelson_api::v1::{DatabaseSpec, DatabaseStatus, Role};
 use keelson_api::value::Size;
 
 use super::backups::BackupFact;
+use super::drills::Throwaway;
 use super::plan::Step;
 use super::restore::Source;
 
@@ -48,6 +49,8 @@ pub struct Observed {
     pub claims: Vec<Claim>,
     /// Its Backups.
     pub backups: Vec<BackupFact>,
+    /// What there is of a drill of its backups.
+    pub drill: Throwaway,
     /// Where its first data comes from, where another object has to say that and was asked.
     pub source: Option<Source>,
     /// What this process has done lately and can't see in the cluster.

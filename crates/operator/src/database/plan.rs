@@ -14,6 +14,7 @@ use keelson_kit::conditions::Finding;
 
 use super::backups::{self, BackupStep};
 use super::children::Wanted;
+use super::drills::{self, DrillStep};
 use super::facts::{Claim, Instance, Observed};
 use super::restore;
 use super::status::{self, News};
@@ -64,6 +65,10 @@ pub struct Plan {
     pub news: Vec<News>,
     /// What is to be done to Backups, after all else.
     pub backups: Vec<BackupStep>,
+    /// What is to be done about a drill, after that.
+    pub drills: Vec<DrillStep>,
+    /// Whether a drill has ended, and how.
+    pub drilled: Option<bool>,
     /// When to look again without a change.
     pub again: Option<Duration>,
 }
@@ -73,13 +78,14 @@ impl Plan {
     /// restart it; to tell agents something else; to begin anew what has begun. What watches have told is then
     /// not enough to go by.
     pub fn is_weighty(&self, seen: &Observed) -> bool {
+        let drills = self.drills.iter().any(|step| !matches!(step, DrillStep::Verify { .. }));
         let Some(wanted) = &self.wanted else { return !self.steps.is_empty() };
         let told = seen.config.as_ref().is_some_and(|config| *config != wanted.instance);
         let fewer = seen.set.as_ref().is_some_and(|set| self.apply_set && wanted.pods < set.pods);
         let lacks = seen.config.is_none() || seen.set.is_none();
         // Of a new one there is nothing yet that could be forgotten.
         let begun = seen.status.phase.is_some();
-        !self.steps.is_empty() || told || fewer || begun && lacks
+        !self.steps.is_empty() || drills || told || fewer || begun && lacks
     }
 }
 
@@ -193,6 +199,7 @@ pub(super) struct Decided {
     pub troubles: Vec<Trouble>,
     /// Where it is known what is asked for.
     pub backups: Option<backups::Decided>,
+    pub drills: Option<drills::Decided>,
     pub again: Option<Duration>,
 }
 
@@ -206,7 +213,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         ..Decided::default()
     });
     let said = status::say(seen, &decided);
-    let Decided { wanted, secrets, repair, apply_set, steps, backups, again, .. } = decided;
+    let Decided { wanted, secrets, repair, apply_set, steps, backups, drills, again, .. } = decided;
+    let drills = drills.unwrap_or_default();
     Plan {
         wanted,
         secrets,
@@ -217,6 +225,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         findings: said.findings,
         news: said.news,
         backups: backups.map(|backups| backups.steps).unwrap_or_default(),
+        drills: drills.steps,
+        drilled: drills.drilled,
         again,
     }
 }
@@ -235,6 +245,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     // The template follows when the volumes have grown.
     let new_volumes = if growth.small.is_empty() { storage } else { template.unwrap_or(storage) };
     let backups = backups::decide(seen, settings.backup.as_ref(), now);
+    let drills = drills::decide(seen, &settings, now);
     let mut wanted = want(seen, &settings, version, &scaling, new_volumes, until);
     if let Some(rule) = &mut wanted.instance.backup {
         rule.order.clone_from(&backups.order);
@@ -279,7 +290,15 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     let missed = secrets_missed(seen, now);
     let repair = !other_secrets && missed.is_some_and(|wait| wait.is_zero());
     let missed = missed.filter(|wait| !wait.is_zero());
-    let again = [found.again, pause, growth.pause, missed, backups.again, Duration::try_from(renewal).ok()];
+    let again = [
+        found.again,
+        pause,
+        growth.pause,
+        missed,
+        backups.again,
+        drills.again,
+        Duration::try_from(renewal).ok(),
+    ];
     let again = again.into_iter().flatten().min();
     Ok(Decided {
         // The ConfigMap is written after the Secrets and says which they were.
@@ -292,6 +311,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
         progress,
         troubles,
         backups: Some(backups),
+        drills: Some(drills),
         again,
     })
 }
@@ -601,6 +621,8 @@ fn backup(seen: &Observed, settings: &Settings) -> Option<BackupRule> {
         incrementals: backup.incrementals,
         retention: Some(backup.retention.to_string()),
         order: None,
+        marks: backup.drill.is_some(),
+        drill: drills::note(seen),
     })
 }
 

@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use keelson_api::instance::{Names, labels, ports};
 use keelson_api::v1::{
-    Binding, Cause, DatabaseStatus, DeletionPolicy, Durability, InstanceStatus, Leadership, Phase, Role,
-    StandbyPolicy,
+    BackupSummary, Binding, Cause, DatabaseStatus, DeletionPolicy, Durability, InstanceStatus, Leadership,
+    Phase, Role, StandbyPolicy,
 };
 use keelson_api::value::{Version, Written};
 use keelson_ha::planted::{self, Bug};
@@ -13,6 +13,7 @@ use keelson_kit::events::Severity;
 
 use super::archive;
 use super::children::secrets::host;
+use super::drills;
 use super::facts::{Instance, Observed};
 use super::plan::{Decided, Kind};
 use super::trouble::Trouble;
@@ -76,6 +77,10 @@ pub(super) fn say(seen: &Observed, decided: &Decided) -> Said {
     let backups = archive::finding(seen);
     news.extend(backups.as_ref().and_then(|found| archive::news(seen, found)));
     findings.extend(backups);
+    if let Some(drills) = &decided.drills {
+        news.extend(drills.news.iter().cloned());
+        findings.extend(drills.finding.clone());
+    }
     Said { status: standing.status(phase), findings, news }
 }
 
@@ -225,7 +230,7 @@ impl Standing<'_> {
     fn conditions_so_far(&self) -> Vec<Condition> {
         let spec = &self.seen.spec;
         let matters = |condition: &&Condition| match condition.type_.as_str() {
-            archive::BACKUP_READY => archive::is_asked_for(self.seen),
+            archive::BACKUP_READY | drills::BACKUP_VERIFIED => archive::is_asked_for(self.seen),
             SPEC_EFFECTIVE => !without_effect(spec).is_empty(),
             _ => true,
         };
@@ -250,7 +255,7 @@ impl Standing<'_> {
             instances: self.seen.instances.iter().map(row).collect(),
             leaderships: self.leaderships().unwrap_or(&self.seen.status.leaderships).to_vec(),
             conditions: self.conditions_so_far(),
-            backup: archive::summary(self.seen, self.decided.backups.as_ref()),
+            backup: self.backup(),
             binding: made.then(|| self.binding()),
         }
     }
@@ -265,6 +270,16 @@ impl Standing<'_> {
         let known = self.seen.status.binding.as_ref().and_then(|binding| binding.revision.clone());
         let revision = confirmed.map(|_| current.clone()).or(known);
         Binding { name: Names(&self.seen.name).app(), revision }
+    }
+
+    fn backup(&self) -> Option<BackupSummary> {
+        let summary = archive::summary(self.seen, self.decided.backups.as_ref())?;
+        let Some(drills) = &self.decided.drills else { return Some(summary) };
+        let (last_drill, last_drill_seconds) = match drills.success.clone() {
+            Some((finished, seconds)) => (Some(finished), Some(seconds)),
+            None => (summary.last_drill.clone(), summary.last_drill_seconds),
+        };
+        Some(BackupSummary { drill: drills.summary.clone(), last_drill, last_drill_seconds, ..summary })
     }
 
     /// The last leaderships, as whoever leads knows them.

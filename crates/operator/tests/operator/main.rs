@@ -10,6 +10,7 @@ mod apps;
 mod backups;
 mod bystanders;
 mod crashes;
+mod drills;
 mod injected;
 mod life;
 #[cfg(feature = "long-tests")]

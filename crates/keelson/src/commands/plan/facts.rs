@@ -90,6 +90,7 @@ fn mark(proposal: &Proposal) -> String {
 
 async fn found(client: &Client, namespace: &str, name: &str) -> Result<Found, Failure> {
     let of_it = ListParams::default().labels(&format!("{}={name}", labels::DATABASE));
+    let drill_of = ListParams::default().labels(&format!("{}={name}", labels::DRILL_OF));
     Ok(Found {
         config: get::<ConfigMap>(client, namespace, &Names(name).config()).await?,
         account: get::<ServiceAccount>(client, namespace, name).await?,
@@ -97,6 +98,7 @@ async fn found(client: &Client, namespace: &str, name: &str) -> Result<Found, Fa
         pods: list::<Pod>(client, namespace, &of_it).await?,
         claims: list::<PersistentVolumeClaim>(client, namespace, &of_it).await?,
         backups: list::<Backup>(client, namespace, &of_it).await?,
+        drills: list::<Pod>(client, namespace, &drill_of).await?,
     })
 }
 

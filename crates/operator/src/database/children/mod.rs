@@ -2,6 +2,7 @@
 
 mod config;
 mod disruption;
+pub mod drill;
 mod rights;
 pub mod secrets;
 mod services;

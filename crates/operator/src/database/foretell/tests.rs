@@ -28,6 +28,7 @@ fn fresh(spec: Value) -> Observed {
         instances: Vec::new(),
         claims: Vec::new(),
         backups: Vec::new(),
+        drill: Default::default(),
         source: None,
         lately: Lately::default(),
         agent_image: "keelson:0.1.0".to_owned(),

@@ -12,6 +12,7 @@ use crate::database::children::stateful_set::asked;
 use crate::database::facts::{Claim, Hindrance, Lately, Set, doubt};
 
 mod backups;
+mod drills;
 mod restores;
 
 fn now() -> Timestamp {
@@ -40,6 +41,7 @@ fn fresh(spec: Value) -> Observed {
         instances: Vec::new(),
         claims: Vec::new(),
         backups: Vec::new(),
+        drill: Default::default(),
         source: None,
         lately: Lately::default(),
         agent_image: "keelson:0.1.0".to_owned(),

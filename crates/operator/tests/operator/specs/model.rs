@@ -70,6 +70,7 @@ impl Model {
             instances: Vec::new(),
             claims: Vec::new(),
             backups: Vec::new(),
+            drill: Default::default(),
             source: None,
             lately: Lately::default(),
             agent_image: "keelson:test".to_owned(),

@@ -132,6 +132,7 @@ fn observe(cache: &Known, operator: &Operator, stored: &Stored, now: std::time::
         instances,
         claims,
         backups: Vec::new(),
+        drill: Default::default(),
         source: None,
         lately: operator.marks.lately(now),
         agent_image: "keelson".to_owned(),
