@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 
-use keelson_api::instance::paths;
+use keelson_api::instance::{BINDING_REVISION, paths};
 use keelson_engine::Secret;
 
 /// What the Secrets hold, as far as the database needs it.
@@ -15,6 +15,8 @@ pub struct Credentials {
     pub replication: Account,
     /// Of applications.
     pub app: Account,
+    /// Which credentials of applications these are, where that is said.
+    pub revision: Option<String>,
     /// Changes whenever the certificate, its key or the authority does.
     pub tls: u64,
 }
@@ -34,6 +36,7 @@ pub fn read() -> Result<Credentials, String> {
         superuser: account(Path::new(paths::SUPERUSER))?,
         replication: account(Path::new(paths::REPLICATION))?,
         app: account(Path::new(paths::APP))?,
+        revision: std::fs::read_to_string(Path::new(paths::APP).join(BINDING_REVISION)).ok(),
         tls: mark(Path::new(paths::TLS)),
     })
 }

@@ -160,6 +160,7 @@ impl Driver {
             heard: None,
             floored: false,
             fingerprint: None,
+            credentials: None,
             restarted: shell.wanted.borrow().restart.clone(),
             gap: None,
             trouble: None,
@@ -690,18 +691,33 @@ impl Driver {
         if self.kept.as_ref() == Some(&keep) {
             return Ok(());
         }
-        let Credentials { superuser, app, .. } = &wanted.credentials;
+        self.goes_by(None);
+        let Credentials { superuser, app, revision, .. } = &wanted.credentials;
         self.engine.ensure_replication().await?;
         let slots = slots::wanted(Names(&self.here.database), &self.here.pod, wanted.instance.replicas);
         self.engine.ensure_slots(&slots.collect()).await?;
         self.engine.set_password(&superuser.name, &superuser.password).await?;
         self.engine.ensure_app(&app.name, &wanted.instance.app.database, &app.password).await?;
+        self.goes_by(revision.clone());
         self.kept = Some(keep);
         Ok(())
     }
 
+    /// Notes which credentials applications sign in with, as far as that is known here.
+    fn goes_by(&self, revision: Option<String>) {
+        self.facts.send_if_modified(|facts| {
+            let changed = facts.credentials != revision;
+            facts.credentials = revision;
+            changed
+        });
+    }
+
     /// On a replica, slots for when it is promoted. It can do without.
     async fn keep_for_others(&mut self, status: &Status) {
+        // They may change while another leads.
+        if self.kept.take().is_some() {
+            self.goes_by(None);
+        }
         let instances = self.shell.wanted.borrow().instance.replicas;
         let wanted = || slots::wanted(Names(&self.here.database), &self.here.pod, instances);
         let kept = self.shell.kept.has_changed().is_ok_and(|changed| changed);

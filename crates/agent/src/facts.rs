@@ -40,6 +40,8 @@ pub struct Facts {
     pub floored: bool,
     /// The settings that are in force.
     pub fingerprint: Option<String>,
+    /// Primary: which credentials applications sign in with.
+    pub credentials: Option<String>,
     /// The last restart that was asked for and done.
     pub restarted: Option<String>,
     /// For how long nobody was known to take writes before the first one that reached the disk here, since this
@@ -239,6 +241,7 @@ mod tests {
             heard: Some(Heard { at, end: Some(Lsn(0x500_0000)) }),
             floored: false,
             fingerprint: None,
+            credentials: None,
             restarted: None,
             gap: None,
             trouble: None,

@@ -71,6 +71,7 @@ pub fn compose(
         pending_restart: status.is_some_and(|status| !status.pending_restart.is_empty()),
         lowering: facts.floored || status.is_some_and(|status| status.lowering),
         settings: facts.fingerprint.clone(),
+        credentials: facts.credentials.clone().filter(|_| role == Role::Primary),
         restarted: facts.restarted.clone(),
         problem,
         reason,

@@ -28,6 +28,9 @@ pub use drill::{
 /// The key in the ConfigMap under which [`InstanceSettings`] are found as JSON.
 pub const SETTINGS_KEY: &str = "settings.json";
 
+/// The key in the Secret for applications under which it is found which credentials these are. It tells nothing of them.
+pub const BINDING_REVISION: &str = "revision";
+
 /// Labels on what belongs to a database.
 pub mod labels {
     /// The name of the Database, on its pods, its volumes and all that is made for it.
@@ -348,6 +351,9 @@ pub struct Report {
     /// The [`fingerprint`] of the settings that it runs with, as far as they need no restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<String>,
+    /// On the primary: the [`BINDING_REVISION`] of the credentials for applications that it goes by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<String>,
     /// The last token in [`annotations::RESTART`] that it acted on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarted: Option<String>,
@@ -397,6 +403,7 @@ impl Default for Report {
             pending_restart: false,
             lowering: false,
             settings: None,
+            credentials: None,
             restarted: None,
             problem: None,
             reason: None,

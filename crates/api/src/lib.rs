@@ -7,6 +7,7 @@
 //! - [`convert`] turns each version into each other and loses nothing;
 //! - [`admission`] says at once what no rule can: that there is no minute 61;
 //! - [`mod@crds`] and [`policy`] are what a cluster needs to know these kinds, rules included;
+//! - [`injection`] is how poolers come beside other people's programs;
 //! - [`instance`] is what operator and agent tell each other;
 //! - [`parameters`] lists those that nobody else may set;
 //! - [`mod@reference`] writes the field reference from them.
@@ -35,6 +36,7 @@
 pub mod admission;
 pub mod convert;
 pub mod crds;
+pub mod injection;
 pub mod instance;
 pub mod parameters;
 pub mod policy;

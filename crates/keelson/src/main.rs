@@ -58,6 +58,9 @@ struct OperatorArgs {
     /// The image that instances get the agent from: this program's own.
     #[arg(long, env = "KEELSON_IMAGE")]
     image: String,
+    /// The image that connection poolers beside Apps are run from.
+    #[arg(long, env = "KEELSON_POOLER_IMAGE", default_value = keelson_operator::app::pooler::IMAGE)]
+    pooler_image: String,
     /// The namespace that the operator itself lives in.
     #[arg(long, env = "POD_NAMESPACE")]
     namespace: Option<String>,
@@ -82,6 +85,7 @@ impl From<OperatorArgs> for Options {
     fn from(args: OperatorArgs) -> Options {
         Options {
             agent_image: args.image,
+            pooler_image: args.pooler_image,
             namespace: args.namespace,
             only_in: args.only_in.filter(|namespace| !namespace.is_empty()),
             metrics_port: args.metrics_port,

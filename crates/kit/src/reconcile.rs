@@ -26,7 +26,7 @@ use crate::queue::Limits;
 use crate::retry::{Class, Classify};
 use crate::round::{Round, Shared};
 use crate::telemetry::Metrics;
-use crate::watch::{self, Interest, Source, Trim};
+use crate::watch::{self, Interest, Reference, Source, Trim};
 
 /// When to look at an object again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,7 @@ pub struct Kind<R> {
     resource: ApiResource,
     children: Vec<Child>,
     unread: Vec<ApiResource>,
+    reference: Option<Reference>,
     limits: Limits,
     deadline: Duration,
 }
@@ -114,12 +115,20 @@ struct Child {
     trim: Option<Trim>,
 }
 
+impl Child {
+    /// Whether it is looked at and never written.
+    fn is_somebody_elses(&self) -> bool {
+        matches!(self.interest, Interest::Related | Interest::Referred)
+    }
+}
+
 impl<R: Reconciler> Kind<R> {
     /// The reconciler's kind, as yet without children.
     pub fn new(reconciler: R) -> Kind<R> {
         let Controller { limits, deadline, .. } = Controller::default();
         let resource = ApiResource::erase::<R::Object>(&());
-        Kind { reconciler, resource, children: Vec::new(), unread: Vec::new(), limits, deadline }
+        let (children, unread) = (Vec::new(), Vec::new());
+        Kind { reconciler, resource, children, unread, reference: None, limits, deadline }
     }
 
     /// Children of this kind need to be there as they were applied. Only their metadata is watched, so
@@ -156,6 +165,14 @@ impl<R: Reconciler> Kind<R> {
         self.child::<C>(Interest::Related, Some(label.to_owned()), Some(trim))
     }
 
+    /// Objects name one of this kind in their own namespace, which is not theirs: `reference` tells which.
+    /// [`Round::child`] has it, as far as `trim` leaves it, and a change to that is a reason to look at all who name
+    /// it. One kind can be referred to in this way.
+    pub fn refers_to<C: Resource<DynamicType = ()>>(mut self, reference: Reference, trim: Trim) -> Self {
+        self.reference = Some(reference);
+        self.child::<C>(Interest::Referred, None, Some(trim))
+    }
+
     fn child<C: Resource<DynamicType = ()>>(
         mut self,
         interest: Interest,
@@ -185,7 +202,7 @@ impl<R: Reconciler> Kind<R> {
 
     /// The kinds of its children that are watched.
     pub fn children(&self) -> impl Iterator<Item = &ApiResource> {
-        let owned = self.children.iter().filter(|child| child.interest != Interest::Related);
+        let owned = self.children.iter().filter(|child| !child.is_somebody_elses());
         owned.map(|child| &child.resource)
     }
 
@@ -194,9 +211,9 @@ impl<R: Reconciler> Kind<R> {
         self.unread.iter()
     }
 
-    /// The kinds of what belongs to it by a label, each once.
+    /// The kinds of what belongs to it by a label, and of what it refers to, each once.
     pub fn related(&self) -> impl Iterator<Item = &ApiResource> {
-        let related = self.children.iter().filter(|child| child.interest == Interest::Related);
+        let related = self.children.iter().filter(|child| child.is_somebody_elses());
         let mut named: Vec<&ApiResource> = Vec::new();
         for child in related {
             if !named.contains(&&child.resource) {
@@ -213,11 +230,19 @@ impl<R: Reconciler> Kind<R> {
 
     /// The watches that it needs, the kind itself first.
     pub(crate) fn sources(&self, names: &Names) -> Vec<Arc<Source>> {
-        let itself = Source::itself(self.resource.clone(), names);
+        let itself = Source::itself(self.resource.clone(), names).naming(self.reference);
         let children = self.children.iter().map(|Child { resource, interest, label, trim }| {
-            let labels = label.clone().unwrap_or_else(|| names.selector());
-            Source::children(resource.clone(), *interest, &self.resource.kind, names, labels).trimmed(*trim)
+            let resource = resource.clone();
+            let source = match interest {
+                Interest::Referred => Source::referred(resource, &itself, names),
+                _ => {
+                    let labels = label.clone().unwrap_or_else(|| names.selector());
+                    Source::children(resource, *interest, &self.resource.kind, names, labels)
+                }
+            };
+            source.trimmed(*trim)
         });
+        let children: Vec<Source> = children.collect();
         std::iter::once(itself).chain(children).map(Arc::new).collect()
     }
 

@@ -51,11 +51,11 @@ impl Shared {
     /// Takes in the answer to a write or a read of the object itself.
     pub(crate) fn learn(&self, mut object: DynamicObject) -> Option<Box<[u8]>> {
         let (key, released) = (key_of(&object.metadata), finalizer::is_released(&object.metadata));
-        let held = Held::itself(&mut object, &self.names);
+        let held = self.itself.hold(&mut object);
         let text = held.text.clone();
         // A watch may have told of its end before the write that let it go was answered. Entered now, it would stay.
         if !released {
-            self.itself.store().wrote(key, held);
+            self.itself.store().wrote_if_there(key, held);
         }
         text
     }
@@ -188,7 +188,8 @@ impl Round {
         }
     }
 
-    /// A child whose content is watched, as it was last seen.
+    /// A child whose content is watched, or an object that [`refers_to`](crate::Kind::refers_to) named, as it was last
+    /// seen.
     pub fn child<C>(&self, name: &str) -> Result<Option<C>, Error>
     where
         C: Resource<DynamicType = ()> + DeserializeOwned,

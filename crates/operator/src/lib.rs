@@ -1,10 +1,11 @@
-//! The operator: makes the cluster what Databases say.
+//! The operator: makes the cluster what Databases and Apps say.
 //!
 //! It takes part in no failover: instances elect their own leader. It makes what a database consists of,
 //! decides in which order instances are replaced, and says how things stand. A round is three stages,
 //! each a file in [`database`]: facts are gathered, a plan follows from them alone, and its steps are
 //! carried out.
 
+pub mod app;
 pub mod backup;
 pub mod database;
 pub mod metrics;

@@ -16,13 +16,22 @@ struct Of {
     phase: String,
 }
 
-/// How many Databases there are, by namespace and phase, as whoever leads knows them: others show none, so
-/// that a sum over all operators counts each once. Clones are the same.
+/// How many Databases there are, and how drills of their backups have ended. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Databases {
+    by_phase: ByPhase,
+    drills: Family<Ended, Counter>,
+}
+
+/// How many Apps there are.
+pub type Apps = ByPhase;
+
+/// How many objects of a kind there are, by namespace and phase, as whoever leads knows them: others show none, so
+/// that a sum over all operators counts each once. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct ByPhase {
     gauge: Family<Of, Gauge>,
     known: Arc<Mutex<HashMap<Key, String>>>,
-    drills: Family<Ended, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -34,7 +43,7 @@ impl Databases {
     /// Adds them to an operator's metrics.
     pub fn new(metrics: &Metrics) -> Databases {
         let databases = Databases::default();
-        let (gauge, drills) = (databases.gauge.clone(), databases.drills.clone());
+        let (gauge, drills) = (databases.by_phase.gauge.clone(), databases.drills.clone());
         metrics.registry(|own| {
             own.register("databases_total", "Databases by namespace and phase", gauge);
             own.register("drills", "Drills of backups that have ended, by how", drills);
@@ -43,6 +52,39 @@ impl Databases {
     }
 
     /// A Database is in this phase.
+    pub fn is(&self, key: &Key, phase: &str) {
+        self.by_phase.is(key, phase);
+    }
+
+    /// A drill has ended, if one has.
+    pub fn drilled(&self, passed: Option<bool>) {
+        if let Some(passed) = passed {
+            let result = if passed { "succeeded" } else { "failed" };
+            self.drills.get_or_create(&Ended { result }).inc();
+        }
+    }
+
+    /// There is no such Database any more.
+    pub fn gone(&self, key: &Key) {
+        self.by_phase.gone(key);
+    }
+
+    /// Nothing is known of any.
+    pub fn forget(&self) {
+        self.by_phase.forget();
+    }
+}
+
+impl ByPhase {
+    /// Adds Apps to an operator's metrics.
+    pub fn apps(metrics: &Metrics) -> Apps {
+        let apps = Apps::default();
+        let gauge = apps.gauge.clone();
+        metrics.registry(|own| own.register("apps_total", "Apps by namespace and phase", gauge));
+        apps
+    }
+
+    /// An object is in this phase.
     pub fn is(&self, key: &Key, phase: &str) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get_mut(key) {
@@ -56,15 +98,7 @@ impl Databases {
         self.add(key, phase, 1);
     }
 
-    /// A drill has ended, if one has.
-    pub fn drilled(&self, passed: Option<bool>) {
-        if let Some(passed) = passed {
-            let result = if passed { "succeeded" } else { "failed" };
-            self.drills.get_or_create(&Ended { result }).inc();
-        }
-    }
-
-    /// There is no such Database any more.
+    /// There is no such object any more.
     pub fn gone(&self, key: &Key) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = known.remove(key) {
@@ -144,6 +178,7 @@ mod tests {
         let databases = Databases::new(&metrics);
         databases.is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
         databases.drilled(Some(true));
+        Apps::apps(&metrics).is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
         let page = metrics.render_plain();
         let shown = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
         let shown: BTreeSet<String> = shown.map(|(name, _)| name.to_owned()).collect();

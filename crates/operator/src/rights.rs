@@ -5,18 +5,18 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use keelson_api::crds::NAMESPACE;
-use keelson_api::{GROUP, policy};
+use keelson_api::{GROUP, injection, policy};
 use keelson_kit::rbac;
 use kube::core::ObjectMeta;
 
-use crate::metrics::Databases;
+use crate::metrics::{Apps, Databases};
 use crate::root::{Root, RootError, SECRET};
 use crate::run::{DEFINITION, WEBHOOK_SECRET};
-use crate::{NAME, backup, database};
+use crate::{NAME, app, backup, database};
 
 /// What the operator may do.
 pub struct Rights {
-    /// In each namespace where it looks after Databases.
+    /// In each namespace where it looks after Databases and Apps.
     pub databases: Vec<PolicyRule>,
     /// In its own namespace.
     pub own: Vec<PolicyRule>,
@@ -30,6 +30,7 @@ pub fn rights() -> Result<Rights, RootError> {
     let kind = database::kind(Arc::new(root), "", Databases::default());
     let mut databases = rbac::of_kind(&kind);
     databases.extend(rbac::of_kind(&backup::kind()));
+    databases.extend(rbac::of_kind(&app::kind("", Apps::default())));
     databases.extend([
         // Backups that are due are made, those that people have made are marked, and those that are no more removed.
         rule(GROUP, &["backups"], &["create", "patch", "delete"], &[]),
@@ -61,6 +62,12 @@ pub fn rights() -> Result<Rights, RootError> {
     let webhooks = vec![
         rule("apiextensions.k8s.io", &["customresourcedefinitions"], &watched, &[DEFINITION]),
         rule("admissionregistration.k8s.io", &["validatingwebhookconfigurations"], &watched, &[policy::NAME]),
+        rule(
+            "admissionregistration.k8s.io",
+            &["mutatingwebhookconfigurations"],
+            &watched,
+            &[injection::NAME],
+        ),
     ];
     Ok(Rights { databases, own, webhooks })
 }

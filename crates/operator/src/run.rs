@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use keelson_api::convert::{ApiVersion, convert};
 use keelson_api::crds::{CONVERT_PATH, SERVICE};
-use keelson_api::{GROUP, admission, policy};
+use keelson_api::{GROUP, admission, injection, policy};
 use keelson_kit::certificates::{Keeper, Target};
 use keelson_kit::telemetry::{self, Metrics};
 use keelson_kit::webhook::Webhooks;
 use keelson_kit::{Manager, client, serve};
 use kube::Client;
+use serde_json::Value;
 use thiserror::Error;
 
 use crate::NAME;
-use crate::metrics::Databases;
+use crate::metrics::{Apps, Databases};
 use crate::root::{Root, RootError};
-use crate::{backup, database};
+use crate::{app, backup, database};
 
 /// The Secret with the webhooks' certificates.
 pub const WEBHOOK_SECRET: &str = "keelson-webhook";
@@ -29,6 +30,8 @@ pub const DEFINITION: &str = "databases.keelson.dev";
 pub struct Options {
     /// The image that instances get the agent from: the operator's own.
     pub agent_image: String,
+    /// The image that connection poolers are run from.
+    pub pooler_image: String,
     /// The namespace that the operator itself lives in; without it, the client's own.
     pub namespace: Option<String>,
     /// Only Databases in this namespace, instead of all.
@@ -70,8 +73,11 @@ pub enum RunError {
 /// The operator of Databases, on a cluster. It lives, and its Lease is, in the given namespace.
 pub fn manager(client: Client, metrics: Metrics, root: Root, options: &Options) -> Manager {
     let databases = database::kind(Arc::new(root), &options.agent_image, Databases::new(&metrics));
-    let mut manager =
-        Manager::new(NAME, GROUP, client, metrics).look_after(databases).look_after(backup::kind());
+    let apps = app::kind(&options.pooler_image, Apps::apps(&metrics));
+    let mut manager = Manager::new(NAME, GROUP, client, metrics)
+        .look_after(databases)
+        .look_after(backup::kind())
+        .look_after(apps);
     if let Some(namespace) = &options.namespace {
         manager = manager.lives_in(namespace);
     }
@@ -94,7 +100,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()> + Send) -> Res
     if let Some(port) = options.webhook_port {
         let keeper = keeper(client, &namespace);
         manager = manager
-            .answer(listen(port).await?, keeper, webhooks())
+            .answer(listen(port).await?, keeper, webhooks(&options.pooler_image))
             .map_err(|error| RunError::Tls(error.to_string()))?;
     }
     manager.run(stop).await;
@@ -106,9 +112,12 @@ async fn listen(port: u16) -> Result<tokio::net::TcpListener, RunError> {
     serve::listen(port).await.map_err(|source| RunError::Listen { port, source })
 }
 
-/// Conversion and admission.
-fn webhooks() -> Webhooks {
+/// Conversion, admission, and poolers beside other people's programs.
+fn webhooks(pooler_image: &str) -> Webhooks {
+    let image = pooler_image.to_owned();
+    let inject = move |request: &Value| Ok::<_, String>(app::injection::inject(request, &image));
     Webhooks::new()
+        .mutate(injection::PATH, inject)
         .convert(CONVERT_PATH, |object, desired| convert(object, ApiVersion::of(desired)?))
         .validate(admission::VALIDATE_PATH, admission::objections)
 }
@@ -119,4 +128,5 @@ fn keeper(client: Client, namespace: &str) -> Keeper {
         .names([format!("{SERVICE}.{namespace}.svc")])
         .target(Target::Definition(DEFINITION.to_owned()))
         .target(Target::Validating(policy::NAME.to_owned()))
+        .target(Target::Mutating(injection::NAME.to_owned()))
 }

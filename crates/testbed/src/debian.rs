@@ -130,7 +130,22 @@ const RECIPES: [Recipe; 4] = [
 ];
 
 /// Images that no node has from the start: [`Cluster::load_debian`](crate::Cluster::load_debian) brings them.
-const ON_DEMAND: [Recipe; 1] = [Recipe {
+const ON_DEMAND: [Recipe; 2] = [PGBOUNCER, PATRONI];
+
+/// As the image that people usually take.
+const PGBOUNCER: Recipe = Recipe {
+    image: "edoburu/pgbouncer:v1.24.1-p1",
+    suite: "trixie",
+    packages: &["pgbouncer"],
+    account: "postgres",
+    home: "/var/lib/postgresql",
+    folders: &[("etc/pgbouncer", 0o755)],
+    locale: false,
+    env: &["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+    cmd: &["pgbouncer", "/etc/pgbouncer/pgbouncer.ini"],
+};
+
+const PATRONI: Recipe = Recipe {
     image: "patroni:17",
     suite: "trixie",
     packages: &["locales", "postgresql-17", "patroni"],
@@ -144,7 +159,7 @@ const ON_DEMAND: [Recipe; 1] = [Recipe {
         "PG_MAJOR=17",
     ],
     cmd: &["patroni"],
-}];
+};
 
 /// The account of the database in the official images.
 const ACCOUNT: u32 = 999;
@@ -173,7 +188,7 @@ pub(crate) fn image_archive(cache: &Cache, progress: &Progress, image: &str) -> 
 impl Recipe {
     /// Its archive, made if it is not in the cache yet.
     fn archive(&self, cache: &Cache, progress: &Progress) -> Result<PathBuf> {
-        let entry = format!("image-{}-{}", self.image.replace(':', "-"), self.key());
+        let entry = format!("image-{}-{}", self.image.replace([':', '/'], "-"), self.key());
         let folder = match cache.finished(&entry) {
             Some(folder) => folder,
             None => {

@@ -105,6 +105,7 @@ async fn facts(engine: &Postgres) -> Facts {
         heard: None,
         floored: false,
         fingerprint: None,
+        credentials: None,
         restarted: None,
         gap: None,
         trouble: None,

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Resources, rules};
-use crate::schema::{LABEL, conditions, validations};
-use crate::value::{Written, words};
+use crate::schema::{LABEL, NAME, conditions, validations};
+use crate::value::{Span, Written, words};
 
 /// What an app should be.
 #[derive(CustomResource, Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -35,10 +35,27 @@ use crate::value::{Written, words};
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = validations(rules::APP)))]
 pub struct AppSpec {
-    /// The image to run.
+    /// The image to run. Its program must not need to be root.
     #[schemars(length(min = 1, max = 512))]
     pub image: String,
+    /// The number of the account to run as, where the image names none, or root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 2147483647))]
+    pub run_as_user: Option<i64>,
+    /// Names of the Secrets with which images are pulled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 253), regex(pattern = NAME)))]
+    pub image_pull_secrets: Vec<String>,
+    /// What is run, instead of the image's own program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 8192)))]
+    pub command: Vec<String>,
+    /// Its arguments, instead of the image's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 8192)))]
+    pub args: Vec<String>,
     /// How many pods run it. `autoscale` changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000), extend("default" = 1))]
@@ -57,9 +74,17 @@ pub struct AppSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub env: Vec<EnvVar>,
-    /// What each pod gets of processor and memory.
+    /// What each pod gets of processor and memory. Without it, 100m and 128Mi are set aside, and memory has no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
+    /// How it is known that a pod can be sent requests. Without it, that its first port is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<AppHealth>,
+    /// How long a new revision may make no progress before it is taken back to the last one that was ready. From
+    /// 10s to 1h; without it, 5m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = crate::value::SHORT_SPAN))]
+    pub progress_deadline: Option<Written<Span>>,
     /// The Database of this namespace that it uses, by name. It is waited for, and its credentials are
     /// bound as files and environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,6 +108,19 @@ pub struct AppPort {
     /// Its number.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
+}
+
+/// A page that answers with success when a pod can be sent requests.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AppHealth {
+    /// Its path, such as `/readyz`.
+    #[schemars(length(min = 1, max = 256), regex(pattern = "^/"))]
+    pub path: String,
+    /// The name of its port. Without it, the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 15), regex(pattern = LABEL))]
+    pub port: Option<String>,
 }
 
 /// How many pods there are, by load.
@@ -141,6 +179,9 @@ pub struct AppStatus {
     /// Where it stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Written<AppPhase>>,
+    /// How many pods there are to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired_replicas: Option<i32>,
     /// How many pods there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
@@ -153,6 +194,9 @@ pub struct AppStatus {
     /// The label selector of its pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
+    /// The image that was ready last: what a roll-out that fails is taken back to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_image: Option<String>,
     /// The Secret that is bound, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,

@@ -18,7 +18,7 @@ mod settings;
 mod status;
 mod storage;
 
-pub use app::{App, AppPhase, AppPort, AppSpec, AppStatus, Autoscale, Pooler};
+pub use app::{App, AppHealth, AppPhase, AppPort, AppSpec, AppStatus, Autoscale, Pooler};
 pub use backup::{Backup, BackupMethod, BackupPhase, BackupSpec, BackupStatus, Verification, Window};
 pub use backup_policy::{BackupPolicy, Drill};
 pub use database::{
@@ -33,7 +33,7 @@ pub use settings::{
     Settings, StorageSettings,
 };
 pub use status::{
-    BackupSummary, Cause, DatabaseStatus, DrillResult, DrillRunning, DrillSummary, InstanceStatus,
+    BackupSummary, Binding, Cause, DatabaseStatus, DrillResult, DrillRunning, DrillSummary, InstanceStatus,
     Leadership, Phase, Role,
 };
 pub use storage::{Autogrow, Storage, Volume};

@@ -138,6 +138,24 @@ pub const RESTORE_TARGET: &[Rule] = &[rule(
 pub const BACKUP: &[Rule] =
     &[rule("self == oldSelf", "a Backup can't be changed once it is asked for: create another one")];
 
+/// On the spec of an App.
+pub const APP: &[Rule] = &[
+    rule(
+        "!has(self.progressDeadline) || (duration(self.progressDeadline) >= duration('10s') \
+         && duration(self.progressDeadline) <= duration('1h'))",
+        "progressDeadline must be from 10s to 1h",
+    ),
+    rule(
+        "!has(self.health) || (has(self.ports) && size(self.ports) > 0 \
+         && (!has(self.health.port) || self.ports.exists(port, port.name == self.health.port)))",
+        "health needs a port: name one of ports, or list it there",
+    ),
+    rule(
+        "!has(self.pooler) || has(self.database) || (has(self.pooler.enabled) && !self.pooler.enabled)",
+        "a pooler needs a database: name it",
+    ),
+];
+
 /// On `spec.autoscale` of an App.
 pub const AUTOSCALE: &[Rule] =
     &[rule("!has(self.min) || self.min <= self.max", "autoscale.min must not be more than autoscale.max")];

@@ -54,6 +54,22 @@ pub struct DatabaseStatus {
     /// What there is to restore from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupSummary>,
+    /// Where programs find what they need to connect, as servicebinding.io has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<Binding>,
+}
+
+/// Where programs find what they need to connect.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Binding {
+    /// The Secret's name.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Stands for the credentials that the primary goes by, and tells nothing of them: another text says that they have
+    /// changed, and that the new ones are in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
 }
 
 words! {

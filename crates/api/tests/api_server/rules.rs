@@ -347,6 +347,27 @@ async fn backups_and_apps_have_their_rules() {
     try_create(&client, "App", app(json!({"min": 2, "max": 2}))).await.unwrap();
     let said = refusal(try_create(&client, "App", app(json!({"min": 3, "max": 2}))).await);
     assert!(said.contains(rules::AUTOSCALE[0].message), "{said}");
+    let port = json!([{"name": "http", "port": 80}]);
+    for (number, good, bad) in [
+        (0, json!({"progressDeadline": "30s"}), json!({"progressDeadline": "5s"})),
+        (0, json!({"progressDeadline": "1h"}), json!({"progressDeadline": "61m"})),
+        (1, json!({"health": {"path": "/"}, "ports": port}), json!({"health": {"path": "/"}})),
+        (
+            1,
+            json!({"health": {"path": "/", "port": "http"}, "ports": port}),
+            json!({"health": {"path": "/", "port": "web"}, "ports": port}),
+        ),
+        (2, json!({"pooler": {}, "database": "orders"}), json!({"pooler": {}})),
+        (2, json!({"pooler": {"enabled": false}}), json!({"pooler": {"enabled": true}})),
+    ] {
+        let app = |mut fields: Value| {
+            fields["image"] = json!("app");
+            fields
+        };
+        try_create(&client, "App", app(good)).await.unwrap();
+        let said = refusal(try_create(&client, "App", app(bad)).await);
+        assert!(said.contains(rules::APP[number].message), "{said}");
+    }
 
     let backups = api(&client, "Backup", "v1");
     let backup = object("Backup", "v1", "before-the-change", json!({"database": "orders"}));

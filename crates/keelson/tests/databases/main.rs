@@ -1,5 +1,6 @@
 //! Databases on a whole cluster, as people use them: with the real operator, agents and PostgreSQL.
 
+mod apps;
 mod backups;
 mod bed;
 #[cfg(feature = "long-tests")]

@@ -43,7 +43,9 @@ pub fn name(object: &Value) -> &str {
 
 /// Kinds that the chart has and that are in no namespace.
 fn is_of_the_cluster(object: &Value) -> bool {
-    ["Cluster", "CustomResource", "Validating"].iter().any(|start| kind(object).starts_with(start))
+    ["Cluster", "CustomResource", "Validating", "Mutating"]
+        .iter()
+        .any(|start| kind(object).starts_with(start))
 }
 
 fn words(list: &Value) -> Vec<&str> {

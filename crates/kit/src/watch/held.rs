@@ -18,7 +18,8 @@ pub struct Held {
     pub version: u64,
     /// The name of the object that controls it, with its uid.
     pub owner: Option<Owner>,
-    /// The name of the object that it belongs to by a label, where that is how it is found.
+    /// The name of the object that it belongs to by a label, where that is how it is found; of an object for its own
+    /// sake, the name of the one that it refers to.
     pub member_of: Option<Box<str>>,
     /// Stands for what is not to change without a look: of a child, all that this operator has set on it;
     /// of an object for its own sake, all but its status as this operator wrote it.
@@ -121,10 +122,11 @@ impl Held {
     pub fn content(object: &mut DynamicObject, names: &Names, trim: Option<Trim>) -> Held {
         let held = Held::new(&object.metadata, &names.manager);
         let mut held = held.with_left(&object.metadata, names);
-        object.metadata.managed_fields = None;
+        // What there is to know of who has set which field, `trim` may keep.
         if let Some(trim) = trim {
             trim(object);
         }
+        object.metadata.managed_fields = None;
         held.text = serde_json::to_vec(&*object).ok().map(Vec::into_boxed_slice);
         held
     }

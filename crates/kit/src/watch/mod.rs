@@ -46,7 +46,13 @@ pub enum Interest {
     /// They belong to an object by a label that names it: a change to what is kept of them is a reason to
     /// look.
     Related,
+    /// They are somebody else's, and objects of the kind name them: a change to what is kept of one is a reason to
+    /// look at all that do.
+    Referred,
 }
+
+/// Whom an object names: what its `spec` says, for instance.
+pub type Reference = fn(&DynamicObject) -> Option<String>;
 
 /// One watch, and what it has found so far.
 #[derive(Debug)]
@@ -62,6 +68,10 @@ pub struct Source {
     labels: Option<String>,
     /// What is not kept of them.
     trim: Option<Trim>,
+    /// Whom they name, where they are what the controller is for.
+    reference: Option<Reference>,
+    /// Who names them, where they are referred to.
+    referrers: Option<Arc<Store>>,
     /// What is known.
     store: Arc<Store>,
     state: Mutex<State>,
@@ -91,6 +101,18 @@ impl Source {
         Source::new(resource, interest, owner_kind.to_owned(), names, Some(labels))
     }
 
+    /// A watch of what objects of a kind name.
+    pub fn referred(resource: ApiResource, by: &Source, names: &Names) -> Source {
+        let source = Source::new(resource, Interest::Referred, by.owner_kind.clone(), names, None);
+        Source { referrers: Some(by.store.clone()), ..source }
+    }
+
+    /// Keeps account of whom each object names.
+    pub fn naming(mut self, reference: Option<Reference>) -> Source {
+        self.reference = reference;
+        self
+    }
+
     fn new(
         resource: ApiResource,
         interest: Interest,
@@ -105,6 +127,8 @@ impl Source {
             names: names.clone(),
             labels,
             trim: None,
+            reference: None,
+            referrers: None,
             store: Arc::default(),
             state: Mutex::default(),
         }
@@ -119,7 +143,12 @@ impl Source {
     /// What is held of an object of this kind.
     pub(crate) fn hold(&self, object: &mut DynamicObject) -> Held {
         match self.interest {
-            Interest::Itself => Held::itself(object, &self.names),
+            Interest::Itself => {
+                let named = self.reference.and_then(|reference| reference(object));
+                let held = Held::itself(object, &self.names);
+                Held { member_of: named.map(Into::into), ..held }
+            }
+            Interest::Referred => Held::related(object, "", &self.names, self.trim),
             Interest::Content => Held::content(object, &self.names, self.trim),
             Interest::Related => {
                 let label = self.labels.as_deref().unwrap_or_default();
@@ -175,7 +204,7 @@ impl Source {
         metrics: &Metrics,
     ) -> BoxStream<'static, Notice> {
         match self.interest {
-            Interest::Itself | Interest::Content | Interest::Related => {
+            Interest::Itself | Interest::Content | Interest::Related | Interest::Referred => {
                 self.watch(client, namespace, metrics, |source: &Source, object| source.hold(object))
             }
             Interest::Presence => {
@@ -246,7 +275,7 @@ impl Source {
             watcher::Event::InitDone => {
                 self.state().synced = true;
                 let gone = self.store.list_ended();
-                let changes = gone.into_iter().filter_map(|(key, held)| self.vanished(key, &held));
+                let changes = gone.into_iter().flat_map(|(key, held)| self.vanished(key, &held));
                 changes.map(Notice::Change).chain([Notice::Listed]).collect()
             }
             watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
@@ -255,8 +284,8 @@ impl Source {
             watcher::Event::Delete(object) => {
                 let key = key_of(object.meta());
                 let held = self.store.gone(&key, Uid::new(object.meta().uid.as_deref().unwrap_or_default()));
-                let change = held.and_then(|held| self.vanished(key, &held));
-                change.map(Notice::Change).into_iter().collect()
+                let changes = held.into_iter().flat_map(|held| self.vanished(key.clone(), &held));
+                changes.map(Notice::Change).collect()
             }
         }
     }
@@ -266,6 +295,12 @@ impl Source {
         let key = key_of(object.meta());
         if self.interest == Interest::Related {
             return self.related(key, held);
+        }
+        if self.interest == Interest::Referred {
+            return match self.store.seen(key.clone(), held) {
+                News::Changed => self.referrers(&key),
+                News::None | News::Beside => Vec::new(),
+            };
         }
         let owner = held.owner.clone();
         let news = self.store.seen(key.clone(), held);
@@ -289,12 +324,20 @@ impl Source {
         }
     }
 
-    fn vanished(&self, key: Key, held: &Held) -> Option<Change> {
-        match self.interest {
+    fn vanished(&self, key: Key, held: &Held) -> Vec<Change> {
+        let change = match self.interest {
+            Interest::Referred => return self.referrers(&key),
             Interest::Related => belongs_to(&key, held),
             Interest::Itself => Some(Change::Gone(key)),
             Interest::Content | Interest::Presence => self.owner(&key, held.owner.clone()),
-        }
+        };
+        change.into_iter().collect()
+    }
+
+    /// All that name this one, in its namespace.
+    fn referrers(&self, key: &Key) -> Vec<Change> {
+        let names = self.referrers.iter().flat_map(|store| store.member_names(key));
+        names.map(|name| Change::Touched(Key { namespace: key.namespace.clone(), name })).collect()
     }
 
     fn owner(&self, child: &Key, seen: Option<Owner>) -> Option<Change> {

@@ -33,11 +33,13 @@ pub struct Store {
 #[derive(Debug, Default)]
 struct Inner {
     held: HashMap<Key, Box<Held>>,
-    /// Those that belong to an object by a label.
+    /// Those that belong to an object by a label, or that name it.
     members: HashMap<Key, BTreeSet<Box<str>>>,
     /// Uids of those that this process has applied and that have left its sight: gone, or robbed of the
     /// label by which they are found.
     departed: HashMap<Key, Uid>,
+    /// Uids of those that a watch has told the end of.
+    ended: HashMap<Key, Uid>,
     /// Uids of those that turned out to be somebody else's.
     strangers: HashMap<Key, Uid>,
     round: u64,
@@ -65,6 +67,16 @@ impl Inner {
             }
         }
         self.held.insert(key, Box::new(held));
+    }
+
+    fn wrote(&mut self, key: Key, mut held: Held) {
+        held.round = self.round;
+        self.departed.remove(&key);
+        self.strangers.remove(&key);
+        match self.held.get(&key) {
+            Some(known) if known.uid == held.uid && known.version > held.version => {}
+            _ => self.insert(key, held),
+        }
     }
 
     fn leave(&mut self, key: &Key, member_of: Option<Box<str>>) {
@@ -136,14 +148,16 @@ impl Store {
     }
 
     /// The API server has answered a write of ours with this.
-    pub fn wrote(&self, key: Key, mut held: Held) {
+    pub fn wrote(&self, key: Key, held: Held) {
+        self.write().wrote(key, held);
+    }
+
+    /// The same, of an object that no longer belongs here once a watch has told of its end: that may come before the
+    /// answer to a write that was made earlier, and what was entered then would stay.
+    pub fn wrote_if_there(&self, key: Key, held: Held) {
         let mut inner = self.write();
-        held.round = inner.round;
-        inner.departed.remove(&key);
-        inner.strangers.remove(&key);
-        match inner.held.get(&key) {
-            Some(known) if known.uid == held.uid && known.version > held.version => {}
-            _ => inner.insert(key, held),
+        if inner.ended.get(&key) != Some(&held.uid) {
+            inner.wrote(key, held);
         }
     }
 
@@ -160,6 +174,7 @@ impl Store {
     /// A watch says that an object is gone. Another of the same name may be there already.
     pub fn gone(&self, key: &Key, uid: Uid) -> Option<Held> {
         let mut inner = self.write();
+        remember(&mut inner.ended, key, uid);
         match inner.held.get(key) {
             Some(known) if known.uid == uid => inner.remove(key),
             _ => None,
@@ -208,6 +223,11 @@ impl Store {
         let names = inner.members.get(owner).into_iter().flatten();
         let key = |name: &str| Key { namespace: owner.namespace.clone(), name: name.to_owned() };
         names.filter_map(|name| inner.held.get(&key(name))).map(|held| Held::clone(held)).collect()
+    }
+
+    /// The names of those that belong to an object by a label, or that name it.
+    pub fn member_names(&self, owner: &Key) -> Vec<String> {
+        self.read().members.get(owner).into_iter().flatten().map(|name| name.to_string()).collect()
     }
 
     /// All keys.

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use k8s_openapi::api::rbac::v1::Role;
 use keelson_api::crds::NAMESPACE;
-use keelson_api::{admission, crds, policy};
+use keelson_api::{admission, crds, injection, policy};
 use keelson_operator::{NAME, rights};
 use serde::Serialize;
 use serde_json::json;
@@ -28,6 +28,9 @@ const ONE_NAMESPACE: &str = ".Values.watchNamespace";
 
 /// Stands where Helm puts the labels of all that the chart installs.
 const LABELS: &str = "labels-of-the-chart";
+/// Stands where Helm puts how the namespaces of injected pods are told: by the one that is looked after, or by which
+/// is left out.
+const INJECTED: &str = "in-or-not-in";
 /// Stands where Helm puts the one namespace that is looked after.
 const WATCHED: &str = "the-watched-namespace";
 
@@ -43,11 +46,22 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, Box<dyn Error>> {
     }
     let policies = [template(CRDS, &policy::policy())?, template(CRDS, &policy::binding())?];
     files.push(("templates/generated/policy.yaml".to_owned(), templates(&policies)));
-    let webhook = [template(WEBHOOKS, &admission::configuration())?];
+    let webhook = [template(WEBHOOKS, &admission::configuration())?, template(WEBHOOKS, &injects())?];
     files.push(("templates/generated/webhook.yaml".to_owned(), templates(&webhook)));
     files.push(("templates/generated/roles.yaml".to_owned(), templates(&roles()?)));
     files.extend(monitoring(&super::root())?);
     Ok(files.into_iter().map(|(path, text)| (Path::new(FOLDER).join(path), text)).collect())
+}
+
+/// Who is asked about pods: not the operator's own, or those of the one namespace that is looked after.
+fn injects() -> impl Serialize {
+    let mut configuration = injection::configuration();
+    let selectors =
+        configuration.webhooks.iter_mut().flatten().filter_map(|it| it.namespace_selector.as_mut());
+    for one in selectors.flat_map(|selector| selector.match_expressions.iter_mut().flatten()) {
+        (one.operator, one.values) = (INJECTED.to_owned(), Some(vec![WATCHED.to_owned()]));
+    }
+    configuration
 }
 
 /// Alert rules and dashboards as they are under `deploy`: Helm reads no file outside of a chart.
@@ -115,6 +129,11 @@ fn template(condition: &str, object: &impl Serialize) -> Result<String, Box<dyn 
         (format!("    {LABELS}: ''\n"), "    {{- include \"keelson.labels\" . | nindent 4 }}\n"),
         (format!("namespace: {NAMESPACE}\n"), "namespace: {{ .Release.Namespace | quote }}\n"),
         (format!("namespace: {WATCHED}\n"), "namespace: {{ .Values.watchNamespace | quote }}\n"),
+        (
+            format!("operator: {INJECTED}\n"),
+            "operator: {{ if .Values.watchNamespace }}In{{ else }}NotIn{{ end }}\n",
+        ),
+        (format!("- {WATCHED}\n"), "- {{ .Values.watchNamespace | default .Release.Namespace | quote }}\n"),
     ]
     .into_iter()
     .fold(text, |text, (mark, words)| text.replace(&mark, words));

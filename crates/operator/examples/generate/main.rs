@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
-use keelson_api::{admission, crds, policy, reference};
+use keelson_api::{admission, crds, injection, policy, reference};
 use keelson_operator::rights;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,7 +30,8 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, Box<dyn Error>> {
     }
     let policies = format!("{HEAD}{}---\n{}", yaml(&policy)?, yaml(&policy::binding())?);
     files.push(("deploy/admission/policy.yaml".into(), policies));
-    let webhook = format!("{HEAD}{}", yaml(&admission::configuration())?);
+    let (checks, injects) = (yaml(&admission::configuration())?, yaml(&injection::configuration())?);
+    let webhook = format!("{HEAD}{checks}---\n{injects}");
     files.push(("deploy/admission/webhook.yaml".into(), webhook));
     let (mut cluster_roles, roles) = rights::cluster_wide()?;
     cluster_roles.extend(rights::of_people());

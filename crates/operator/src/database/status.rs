@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use keelson_api::instance::{Names, labels, ports};
 use keelson_api::v1::{
-    BackupSummary, Cause, DatabaseStatus, DeletionPolicy, Durability, InstanceStatus, Leadership, Phase,
-    Role, StandbyPolicy,
+    BackupSummary, Binding, Cause, DatabaseStatus, DeletionPolicy, Durability, InstanceStatus, Leadership,
+    Phase, Role, StandbyPolicy,
 };
 use keelson_api::value::{Version, Written};
 use keelson_ha::planted::{self, Bug};
@@ -256,7 +256,20 @@ impl Standing<'_> {
             leaderships: self.leaderships().unwrap_or(&self.seen.status.leaderships).to_vec(),
             conditions: self.conditions_so_far(),
             backup: self.backup(),
+            binding: made.then(|| self.binding()),
         }
+    }
+
+    /// Where credentials are, and which the primary goes by. They are others for programs only once it does: whoever
+    /// started with them earlier would be refused.
+    fn binding(&self) -> Binding {
+        let current = &self.seen.secrets_mark;
+        let report = self.primary.and_then(|primary| primary.report.as_ref());
+        // An agent of an older version says nothing of it.
+        let confirmed = report.filter(|it| it.credentials.as_ref().is_none_or(|told| told == current));
+        let known = self.seen.status.binding.as_ref().and_then(|binding| binding.revision.clone());
+        let revision = confirmed.map(|_| current.clone()).or(known);
+        Binding { name: Names(&self.seen.name).app(), revision }
     }
 
     fn backup(&self) -> Option<BackupSummary> {

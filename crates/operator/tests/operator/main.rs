@@ -6,10 +6,12 @@
 
 mod acts;
 mod admission;
+mod apps;
 mod backups;
 mod bystanders;
 mod crashes;
 mod drills;
+mod injected;
 mod life;
 #[cfg(feature = "long-tests")]
 mod lost;

@@ -1,6 +1,8 @@
 //! The rights that are generated are enough, and nothing is asked for beyond them.
 
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use keelson_api::v1::App;
 use keelson_operator::rights;
 use kube::Api;
 use kube::api::PostParams;
@@ -54,6 +56,20 @@ async fn an_operator_with_just_its_generated_rights_can_do_all_that_it_has_to() 
     world.reaches("orders", "Running", 2).await;
     world.change("orders", json!({"parameters": {"max_connections": "200"}})).await;
     world.reaches("orders", "Running", 2).await;
+    // An app beside it, with all that one may have, and then without.
+    let spec = json!({
+        "image": "shop:1", "database": "orders", "ports": [{"name": "http", "port": 80}], "replicas": 2,
+        "autoscale": {"min": 2, "max": 3}
+    });
+    let app =
+        json!({"apiVersion": "keelson.dev/v1", "kind": "App", "metadata": {"name": "shop"}, "spec": spec});
+    let app: App = serde_json::from_value(app).unwrap();
+    world.api::<App>().create(&PostParams::default(), &app).await.unwrap();
+    operator.is_quiet().await;
+    assert_eq!(world.all::<HorizontalPodAutoscaler>().await.len(), 1);
+    world.patch::<App>("shop", json!({"spec": {"autoscale": null, "ports": null, "replicas": 1}})).await;
+    operator.is_quiet().await;
+    assert_eq!(world.all::<HorizontalPodAutoscaler>().await.len(), 0);
     world.change("orders", json!({"replicas": 1})).await;
     world.reaches("orders", "Running", 1).await;
     operator.is_quiet().await;

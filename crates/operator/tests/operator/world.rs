@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use keelson_api::v1::{Backup, Database, DatabaseStatus};
+use keelson_api::v1::{App, Backup, Database, DatabaseStatus};
 use keelson_api::{GROUP, crds};
 use keelson_kit::Manager;
 use keelson_kit::client::{Deadlines, with_config};
@@ -20,7 +20,7 @@ use keelson_kit::retry::Backoff;
 use keelson_kit::telemetry::Metrics;
 use keelson_operator::backup;
 use keelson_operator::database::kind;
-use keelson_operator::metrics::Databases;
+use keelson_operator::metrics::{Apps, Databases};
 use keelson_operator::root::Root;
 use keelson_operator::run::manager;
 use keelson_operator::{NAME, Options};
@@ -71,7 +71,17 @@ async fn install(client: &Client) {
         Api::<StorageClass>::all(client.clone()).create(&PostParams::default(), &class).await.unwrap();
     }
     admission::install(client).await;
+    crate::injected::install(client).await;
     let (databases, backups) = (Api::<Database>::all(client.clone()), Api::<Backup>::all(client.clone()));
+    let apps = Api::<App>::all(client.clone());
+    until("Apps are served", DEADLINE, || async {
+        match apps.list(&Default::default()).await {
+            Ok(_) => Look::There(()),
+            Err(error) => Look::NotYet(error.to_string()),
+        }
+    })
+    .await
+    .unwrap();
     until("Databases and Backups are served", DEADLINE, || async {
         match (databases.list(&Default::default()).await, backups.list(&Default::default()).await) {
             (Ok(_), Ok(_)) => Look::There(()),
@@ -253,6 +263,20 @@ impl World {
         self.run(manager.lives_in(&own).only_in(&self.namespace), metrics, way)
     }
 
+    /// Runs an operator of Apps alone, which tries again soon.
+    pub async fn app_operator_on(&self, way: Way) -> Operator {
+        let own = self.namespace_for_an_operator().await;
+        let metrics = Metrics::new("test");
+        let deadlines = Deadlines { request: Duration::from_secs(8), ..DEADLINES };
+        let client = with_config(self.config.clone(), deadlines, &metrics).unwrap();
+        let backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_millis(400) };
+        let (debounce, gap) = (Duration::from_millis(20), Duration::from_millis(50));
+        let limits = Limits { backoff, debounce, gap, ..Limits::default() };
+        let kind = keelson_operator::app::kind("pooler:test", Apps::apps(&metrics)).limits(limits);
+        let manager = Manager::new(NAME, GROUP, way.client(client), metrics.clone()).look_after(kind);
+        self.run(manager.lives_in(&own).only_in(&self.namespace), metrics, way)
+    }
+
     fn run(&self, manager: Manager, metrics: Metrics, way: Way) -> Operator {
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(manager.timing(TIMING).run(async { drop(stopped.await) }));
@@ -277,6 +301,7 @@ impl World {
         let client = way.client(client);
         let options = Options {
             agent_image: AGENT_IMAGE.to_owned(),
+            pooler_image: "pooler:test".to_owned(),
             namespace: Some(own),
             only_in: Some(self.namespace.clone()),
             metrics_port: 0,

@@ -169,3 +169,27 @@ fn who_takes_the_owner_reference_away_does_not_hide_the_child_from_its_owner() {
     assert_eq!(store.seen(key("a"), Held::new(&orphan, "us")), News::Changed);
     assert_eq!(&*store.get(&key("a")).unwrap().owner.unwrap().name, "o");
 }
+
+#[test]
+fn the_answer_to_a_write_that_comes_after_the_end_brings_nothing_back() {
+    let store = Store::default();
+    store.seen(key("a"), held("1", 1, "f:text"));
+    assert!(store.gone(&key("a"), Uid::new("1")).is_some());
+    store.wrote_if_there(key("a"), held("1", 2, "f:text"));
+    assert!(store.is_empty());
+    store.wrote_if_there(key("a"), held("2", 3, "f:text"));
+    assert_eq!(store.len(), 1, "another of that name");
+}
+
+#[test]
+fn who_names_an_object_is_found_by_it() {
+    let store = Store::default();
+    let naming = |name: &str| Held { member_of: Some(name.into()), ..held("1", 1, "f:text") };
+    store.seen(key("a"), naming("orders"));
+    store.seen(key("b"), naming("orders"));
+    assert_eq!(store.member_names(&key("orders")), ["a", "b"]);
+    store.seen(key("b"), Held { version: 2, ..naming("others") });
+    assert_eq!(store.member_names(&key("orders")), ["a"]);
+    store.gone(&key("a"), Uid::new("1"));
+    assert!(store.member_names(&key("orders")).is_empty());
+}

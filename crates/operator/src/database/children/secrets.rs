@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use keelson_api::instance::{Names, ports};
+use keelson_api::instance::{BINDING_REVISION, Names, ports};
 use keelson_api::value::Engine;
 
 use super::Wanted;
@@ -50,12 +50,13 @@ pub fn secrets(
     Ok(Secrets {
         superuser: login(names.superuser(), "superuser", "postgres"),
         replication: login(names.replication(), "replication", "keelson_replication"),
-        app: app(wanted, &root.password(whose, "app")),
+        app: app(wanted, root, whose),
         tls,
     })
 }
 
-fn app(wanted: &Wanted, password: &str) -> Secret {
+fn app(wanted: &Wanted, root: &Root, whose: Whose<'_>) -> Secret {
+    let password = &root.password(whose, "app");
     let kind = match wanted.settings.engine {
         Engine::Postgres => "postgresql",
         Engine::Mysql => "mysql",
@@ -76,6 +77,9 @@ fn app(wanted: &Wanted, password: &str) -> Secret {
             ("username", role),
             ("password", password),
             ("uri", &uri),
+            // With what the server is known by, and which of its credentials these are.
+            ("ca.crt", root.authority()),
+            (BINDING_REVISION, &root.mark(whose)),
         ])),
         ..Secret::default()
     }
@@ -132,6 +136,7 @@ mod tests {
         );
         let uri = format!("postgresql://app:{}@orders-rw.shop.svc:5432/app", text(&app, "password"));
         assert_eq!(text(&app, "uri"), uri);
+        assert!(text(&app, "ca.crt").contains("BEGIN CERTIFICATE") && !text(&app, "revision").is_empty());
     }
 
     #[test]

@@ -72,6 +72,7 @@ impl World {
             heard: None,
             floored: false,
             fingerprint: None,
+            credentials: None,
             restarted: restart.clone(),
             gap: None,
             trouble: None,
