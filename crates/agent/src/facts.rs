@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use keelson_api::instance::Names;
 use keelson_engine::postgres::Status;
 use keelson_engine::{Data, Lsn};
-use keelson_ha::{Instance, Position, Quorum, Receiving, Running, Standby, Target};
+use keelson_ha::{Instance, Position, Quorum, Receiving, Restore, Running, Standby, Target};
 
 use crate::steps::Acting;
 
@@ -138,7 +138,9 @@ pub fn observe(
             (running, Quorum::default(), receiving)
         }
     };
+    let history = status.map_or(0, |status| u64::from(status.timeline));
     Instance {
+        history: history.max(newest(data)),
         running,
         commits,
         receiving,
@@ -153,7 +155,8 @@ fn standbys(status: &Status, names: Names<'_>) -> Vec<Standby> {
     let instances = status.standbys.iter().filter(|standby| names.ordinal(&standby.name).is_some());
     let standbys = instances.map(|standby| Standby {
         name: standby.name.clone(),
-        streaming: standby.state == "streaming",
+        // One that has more than it was ever sent has it from another history.
+        streaming: standby.state == "streaming" && standby.sent.is_none_or(|sent| standby.flushed <= Some(sent)),
         offset: standby.flushed.unwrap_or_default().0,
     });
     standbys.collect()
@@ -177,6 +180,15 @@ pub fn stopped(data: &Data, led: Option<u64>) -> Instance {
         written: None,
         damaged: false,
         full: false,
+        history: newest(data),
+        restore: Restore::None,
+    }
+}
+
+fn newest(data: &Data) -> u64 {
+    match data {
+        Data::Present(offline) => offline.timeline.into(),
+        Data::Absent | Data::Unusable { .. } => 0,
     }
 }
 

@@ -13,6 +13,7 @@ mod driver;
 mod environment;
 pub mod facts;
 mod families;
+mod in_place;
 mod lease;
 mod metrics;
 mod peers;

@@ -80,6 +80,8 @@ pub fn compose(
         // Told by those who do it.
         archive: None,
         backup: None,
+        in_place: None,
+        kept: None,
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Wish {
 
 impl Machine {
     /// What the Lease says of restores, as far as is known.
-    pub(super) fn restores(&self) -> Restores {
+    pub fn restores(&self) -> Restores {
         match &self.role {
             Role::Leader(term) | Role::Yielding { term, .. } => term.restores.clone(),
             Role::Follower => self.seen.as_ref().map(|(lease, _)| lease.restores.clone()).unwrap_or_default(),
@@ -83,7 +83,7 @@ impl Machine {
     }
 
     /// Whether this instance leads, and takes no writes because of a restore.
-    pub(super) fn is_restoring(&self) -> bool {
+    pub fn is_restoring(&self) -> bool {
         matches!(&self.role, Role::Leader(term) if self.restoring(term).is_some())
     }
 

@@ -10,14 +10,14 @@ use testbed::{Fault, Look, Which, until};
 use crate::bed::{Bed, LONG, condition, primary};
 
 /// The testbed's S3 server, with its Secret copied into the namespace of the test.
-struct Store {
+pub struct Store {
     endpoint: String,
     region: String,
     bucket: String,
 }
 
 impl Store {
-    async fn open(bed: &Bed) -> Store {
+    pub async fn open(bed: &Bed) -> Store {
         let theirs: Api<Secret> = Api::namespaced(bed.cluster.client(), "testbed");
         let data = theirs.get("s3").await.unwrap().data.unwrap();
         let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
@@ -31,7 +31,7 @@ impl Store {
         Store { endpoint: text("endpoint"), region: text("region"), bucket: text("bucket") }
     }
 
-    fn at(&self, path: &str) -> Value {
+    pub fn at(&self, path: &str) -> Value {
         json!({"s3": {
             "endpoint": self.endpoint, "region": self.region, "bucket": self.bucket, "path": path,
             "credentialsSecret": "keys"
@@ -40,14 +40,14 @@ impl Store {
 }
 
 /// As it is asked for in all tests: log is at most 5 s old when it is sent.
-fn spec(replicas: u32, backup_to: Value) -> Value {
+pub fn spec(replicas: u32, backup_to: Value) -> Value {
     json!({
         "replicas": replicas, "storage": "1Gi", "deletionPolicy": "Delete",
         "backup": {"schedule": "0 2 * * *", "maxDataLoss": "5s", "to": backup_to}
     })
 }
 
-fn can_be_restored(database: &Database) -> bool {
+pub fn can_be_restored(database: &Database) -> bool {
     condition(database, "BackupReady").is_some_and(|ready| ready.0)
 }
 

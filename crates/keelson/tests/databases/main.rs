@@ -9,6 +9,7 @@ mod examples;
 mod failover;
 mod foreign;
 mod health;
+mod in_place;
 mod leading;
 mod life;
 mod metrics;

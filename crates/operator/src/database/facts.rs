@@ -30,6 +30,8 @@ pub struct Observed {
     pub status: DatabaseStatus,
     /// Whether it may take volumes that an older one of its name has left.
     pub adopt: bool,
+    /// The restore in place whose old data may go.
+    pub discard: Option<String>,
     /// Stands for the Secrets that it should have, apart from the certificate's time.
     pub secrets_mark: String,
     /// What agents were told last.

@@ -6,6 +6,7 @@ mod archive;
 pub mod backups;
 pub mod children;
 pub mod facts;
+mod in_place;
 pub mod lately;
 mod observe;
 pub mod orders;

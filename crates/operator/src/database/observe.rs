@@ -103,6 +103,7 @@ fn facts(
         generation: database.metadata.generation,
         spec: database.spec.clone(),
         status: database.status.clone().unwrap_or_default(),
+        discard: annotation(shared::DISCARD_OLD_DATA),
         adopt: annotation(shared::ADOPT_VOLUMES).as_deref() == Some("yes"),
         config: config.filter(|config| is_of(&config.metadata, &uid)).and_then(|config| settings(&config)),
         account: account.map(|account| made(&account.metadata)),

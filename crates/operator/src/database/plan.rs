@@ -15,6 +15,7 @@ use keelson_kit::conditions::Finding;
 use super::backups::{self, BackupStep};
 use super::children::Wanted;
 use super::facts::{Claim, Instance, Observed};
+use super::in_place;
 use super::restore;
 use super::status::{self, News};
 use super::trouble::{self, Trouble};
@@ -193,6 +194,8 @@ pub(super) struct Decided {
     pub troubles: Vec<Trouble>,
     /// Where it is known what is asked for.
     pub backups: Option<backups::Decided>,
+    /// The same.
+    pub in_place: Option<in_place::Decided>,
     pub again: Option<Duration>,
 }
 
@@ -235,7 +238,10 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     // The template follows when the volumes have grown.
     let new_volumes = if growth.small.is_empty() { storage } else { template.unwrap_or(storage) };
     let backups = backups::decide(seen, settings.backup.as_ref(), now);
+    let in_place = in_place::decide(seen, &settings);
     let mut wanted = want(seen, &settings, version, &scaling, new_volumes, until);
+    wanted.instance.in_place.clone_from(&in_place.rule);
+    wanted.instance.settled_restores.clone_from(&in_place.settled);
     if let Some(rule) = &mut wanted.instance.backup {
         rule.order.clone_from(&backups.order);
     }
@@ -267,6 +273,10 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
         }
     };
     steps.extend(scaling.step.clone().or(turn_steps));
+    if in_place.under_way {
+        // Whoever restores would have to begin anew.
+        steps.retain(|step| step.disturbs().is_none() && !matches!(step, Step::HandOver { .. } | Step::Remake { .. }));
+    }
     let (steps, pause) = paced(seen, steps);
 
     let progress = scaling
@@ -292,6 +302,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
         progress,
         troubles,
         backups: Some(backups),
+        in_place: Some(in_place),
         again,
     })
 }
@@ -632,6 +643,9 @@ fn want(
         certificate: Some(CertificateNote { not_after: until }),
         backup: backup(seen, settings),
         restore: restore::rule(seen, settings).ok().flatten(),
+        in_place: None,
+        settled_restores: Vec::new(),
+        discard: seen.discard.clone(),
     };
     Wanted {
         name: seen.name.clone(),

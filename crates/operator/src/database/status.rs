@@ -13,6 +13,7 @@ use keelson_kit::events::Severity;
 use super::archive;
 use super::children::secrets::host;
 use super::facts::{Instance, Observed};
+use super::in_place;
 use super::plan::{Decided, Kind};
 use super::trouble::Trouble;
 use super::unbuilt::without_effect;
@@ -75,6 +76,10 @@ pub(super) fn say(seen: &Observed, decided: &Decided) -> Said {
     let backups = archive::finding(seen);
     news.extend(backups.as_ref().and_then(|found| archive::news(seen, found)));
     findings.extend(backups);
+    if let Some(in_place) = &decided.in_place {
+        findings.extend(in_place::finding(in_place));
+        news.extend(in_place::news(seen, in_place));
+    }
     Said { status: standing.status(phase), findings, news }
 }
 
@@ -93,7 +98,8 @@ impl Standing<'_> {
     fn is_restoring(&self) -> bool {
         let restores = self.decided.wanted.as_ref().is_some_and(|wanted| wanted.instance.restore.is_some());
         let joins = |one: &Instance| one.report.as_ref().is_some_and(|report| report.role == Role::Joining);
-        restores && !self.seen.exists() && self.seen.instances.iter().any(joins)
+        let in_place = self.decided.in_place.as_ref().is_some_and(|it| it.under_way);
+        in_place || restores && !self.seen.exists() && self.seen.instances.iter().any(joins)
     }
 
     fn phase(&self) -> Phase {
@@ -112,7 +118,9 @@ impl Standing<'_> {
             return if serves { Phase::Degraded } else { Phase::Failed };
         }
         let begun = match self.before {
-            None | Some(Phase::Pending | Phase::Creating | Phase::Restoring) => false,
+            None | Some(Phase::Pending | Phase::Creating) => false,
+            // One that was restored in place has long begun.
+            Some(Phase::Restoring) => self.seen.status.version.is_some(),
             Some(Phase::Failed) => self.seen.exists(),
             Some(_) => true,
         };
@@ -225,6 +233,7 @@ impl Standing<'_> {
         let spec = &self.seen.spec;
         let matters = |condition: &&Condition| match condition.type_.as_str() {
             archive::BACKUP_READY => archive::is_asked_for(self.seen),
+            in_place::RESTORED => self.decided.in_place.as_ref().is_none_or(|it| in_place::finding(it).is_some()),
             SPEC_EFFECTIVE => !without_effect(spec).is_empty(),
             _ => true,
         };
@@ -250,6 +259,10 @@ impl Standing<'_> {
             leaderships: self.leaderships().unwrap_or(&self.seen.status.leaderships).to_vec(),
             conditions: self.conditions_so_far(),
             backup: archive::summary(self.seen, self.decided.backups.as_ref()),
+            restore: match &self.decided.in_place {
+                Some(in_place) => in_place.summary.clone(),
+                None => self.seen.status.restore.clone(),
+            },
         }
     }
 
@@ -284,6 +297,7 @@ impl Standing<'_> {
         let begun = Some(phase) != self.before;
         news.extend(match (self.before, phase) {
             _ if !begun => None,
+            (Some(Phase::Restoring), Phase::Running) if self.seen.status.version.is_some() => None,
             (_, Phase::Restoring) => Some(turn("Restoring", RESTORING.to_owned())),
             (_, Phase::Scaling) => Some(turn("Scaling", progress())),
             (_, Phase::Upgrading) => Some(turn("RollingOut", progress())),

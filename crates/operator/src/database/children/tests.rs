@@ -51,6 +51,9 @@ fn wanted_of(spec: Value) -> Wanted {
                 order: None,
             }),
             restore: None,
+            in_place: None,
+            settled_restores: Vec::new(),
+            discard: None,
         },
         settings,
     }

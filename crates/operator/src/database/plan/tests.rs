@@ -12,6 +12,7 @@ use crate::database::children::stateful_set::asked;
 use crate::database::facts::{Claim, Hindrance, Lately, Set, doubt};
 
 mod backups;
+mod in_place;
 mod restores;
 
 fn now() -> Timestamp {
@@ -32,6 +33,7 @@ fn fresh(spec: Value) -> Observed {
         spec: serde_json::from_value(spec).unwrap(),
         status: DatabaseStatus::default(),
         adopt: false,
+        discard: None,
         secrets_mark: "mark".to_owned(),
         config: None,
         account: Some(ago(7200)),
