@@ -280,6 +280,19 @@ mod tests {
     }
 
     #[test]
+    fn one_that_has_more_than_it_was_ever_sent_follows_another_history() {
+        let streaming = |sent: &str, flushed: &str| {
+            let one = json!({"name": "orders-1", "state": "streaming", "sync": "quorum", "sent": sent, "written": null,
+                             "flushed": flushed, "replayed": null});
+            let status = status(&[("standbys", json!([one]))]);
+            let acting = Acting::Primary(Quorum::default());
+            observe(&acting, &Data::Absent, None, Some(&status), Names("orders")).standbys[0].streaming
+        };
+        assert!(streaming("0/5", "0/5") && streaming("0/5", "0/4"));
+        assert!(!streaming("0/5", "0/6"), "before a restore it was further");
+    }
+
+    #[test]
     fn a_trouble_stands_until_it_is_over_where_it_was_found() {
         let full = || Some(("VolumeFull".to_owned(), "the volume is full".to_owned()));
         let stuck = || Some(("Stuck".to_owned(), "it does not start".to_owned()));

@@ -120,13 +120,16 @@ fn patch(draft: &Draft, version: &str) -> Value {
         annotations::HISTORY: draft.history.to_string(),
         annotations::HANDOVER_TO: successor,
         annotations::SYNC: sync(&draft.quorum),
-        annotations::RESTORES: restores(draft),
         annotations::LOG_END: draft.end.map(|end| format!("{}/{}", end.history, end.offset)),
         // Two renewals never replace the same version.
         annotations::RENEWAL: version,
     });
     if let Some(system) = &draft.system {
         annotations[annotations::SYSTEM_ID] = json!(system);
+    }
+    // What was restored is never forgotten either.
+    if let Some(restores) = restores(draft) {
+        annotations[annotations::RESTORES] = json!(restores);
     }
     json!({
         "metadata": { "resourceVersion": version, "annotations": annotations },
