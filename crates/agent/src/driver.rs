@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keelson_api::instance::{InstanceSettings, KeptReport, Names, RestoreRule, paths, ports, reasons};
-use keelson_engine::postgres::{Postgres, Resources, Restored, SLOT_PREFIX, Settings, Slot, Status, slot_name};
+use keelson_engine::postgres::{
+    Postgres, Resources, Restored, SLOT_PREFIX, Settings, Slot, Status, slot_name,
+};
 use keelson_engine::{Data, Engine, Error, Lsn, Process, Role, Stop, Synchronous, Upstream};
 use keelson_ha::{Instance, Quorum, Running, Target};
 use tokio::sync::{Notify, watch};
@@ -244,7 +246,10 @@ impl Driver {
         self.order = number;
         let process_is = *process.borrow_and_update();
         self.notice_end(process_is).await;
-        let whole = self.whole.as_ref().filter(|whole| matches!(&target, Target::Restore { name, .. } if *name == whole.name));
+        let whole = self
+            .whole
+            .as_ref()
+            .filter(|whole| matches!(&target, Target::Restore { name, .. } if *name == whole.name));
         let whole = whole.map(|whole| whole.timeline.into());
         let volume = Volume { led: self.led.is_some(), damaged: self.engine.is_damaged(), whole };
         let step = next(&target, &self.data, &self.acting, volume, self.remedy);
@@ -491,7 +496,10 @@ impl Driver {
         self.unrestored = (!over).then(|| (Instant::now() + RESTORE_SOON, told));
         if over {
             self.begun.1 = in_place::TRIES;
-            tracing::error!(problem = trouble.problem, "the restore in place is given up, and the old data serves again");
+            tracing::error!(
+                problem = trouble.problem,
+                "the restore in place is given up, and the old data serves again"
+            );
         }
         Err(failed(&trouble.problem))
     }

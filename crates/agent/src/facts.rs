@@ -156,7 +156,8 @@ fn standbys(status: &Status, names: Names<'_>) -> Vec<Standby> {
     let standbys = instances.map(|standby| Standby {
         name: standby.name.clone(),
         // One that has more than it was ever sent has it from another history.
-        streaming: standby.state == "streaming" && standby.sent.is_none_or(|sent| standby.flushed <= Some(sent)),
+        streaming: standby.state == "streaming"
+            && standby.sent.is_none_or(|sent| standby.flushed <= Some(sent)),
         offset: standby.flushed.unwrap_or_default().0,
     });
     standbys.collect()

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keelson_api::instance::{
-    InPlaceReport, InPlaceRule, InPlaceStage, InstanceSettings, KeptReport, Report, annotations, backup_reasons,
+    InPlaceReport, InPlaceRule, InPlaceStage, InstanceSettings, KeptReport, Report, annotations,
+    backup_reasons,
 };
 use keelson_api::v1::Role;
 use keelson_backup::archive::{Archiver, Options, Role as Duty};
@@ -80,7 +81,8 @@ pub(crate) fn told(
     failed: Option<&(String, (String, String))>,
 ) -> Option<InPlaceReport> {
     let name = wanted.map(str::to_owned).or_else(|| settled.settled.clone())?;
-    let refused = survey.found.as_ref().and_then(|found| found.as_ref().err()).filter(|_| survey.name == name);
+    let refused =
+        survey.found.as_ref().and_then(|found| found.as_ref().err()).filter(|_| survey.name == name);
     let failed = failed.filter(|(of, _)| *of == name).map(|(_, trouble)| trouble);
     let open = survey.trouble.as_ref().filter(|_| survey.name == name);
     let over = settled.settled.as_deref() == Some(&name);
@@ -128,7 +130,8 @@ pub(crate) async fn survey(inputs: Inputs, settled: watch::Receiver<Restores>, t
         let (leads, epoch) = leads(&reports.borrow_and_update());
         let done = told.borrow().clone();
         let rule = rule.filter(|rule| leads && over.as_deref() != Some(&rule.name));
-        let rule = rule.filter(|rule| (&done.name, done.epoch) != (&rule.name, epoch) || done.found.is_none());
+        let rule =
+            rule.filter(|rule| (&done.name, done.epoch) != (&rule.name, epoch) || done.found.is_none());
         let Some(rule) = rule else {
             tokio::select! {
                 changed = known.changed() => if changed.is_err() { return },
@@ -146,7 +149,13 @@ pub(crate) async fn survey(inputs: Inputs, settled: watch::Receiver<Restores>, t
             Err(trouble) => {
                 let passes = trouble.passes && waited < PATIENCE;
                 let words = (trouble.reason.to_owned(), trouble.problem);
-                tracing::warn!(restore = rule.name, reason = words.0, problem = words.1, passes, "no restore in place");
+                tracing::warn!(
+                    restore = rule.name,
+                    reason = words.0,
+                    problem = words.1,
+                    passes,
+                    "no restore in place"
+                );
                 let found = (!passes).then(|| Err(words.clone()));
                 Survey { name: rule.name, epoch, found, trouble: Some(words) }
             }
@@ -177,7 +186,9 @@ pub(crate) async fn look(inputs: &Inputs, rule: &InPlaceRule) -> Result<(), Trou
         )));
     }
     if engine.is_damaged() {
-        return Err(restoring::refused("the disk of the primary has failed its data: hand over first".to_owned()));
+        return Err(restoring::refused(
+            "the disk of the primary has failed its data: hand over first".to_owned(),
+        ));
     }
     let system = system(engine).await?;
     let repository = place::open(&rule.rule.from)?;
@@ -261,14 +272,17 @@ pub(crate) async fn restore(
     let writer = repository.claim(&claim).await.map_err(|error| Trouble::from(&error))?;
     let mut archiver = Archiver::new(writer, engine.log_folder(), Options::default());
     let drained = tokio::time::timeout(SENT, archiver.drain(Duty::Leader)).await;
-    let late = || archiving::failed("the end of the log could not be sent to the repository in time".to_owned());
+    let late =
+        || archiving::failed("the end of the log could not be sent to the repository in time".to_owned());
     drained.map_err(|_| late())?.map_err(|error| Trouble::from(&error))?;
 
     let choice = restoring::chosen(&repository, &rule.rule).await?;
     let failed = |error: Error| {
         let problem = format!("the restore in place from {} failed: {error}", repository.location());
         match error {
-            Error::OutOfLog { .. } => restoring::refused(format!("{problem}. Ask for an earlier moment, or for the latest")),
+            Error::OutOfLog { .. } => {
+                restoring::refused(format!("{problem}. Ask for an earlier moment, or for the latest"))
+            }
             _ => Trouble { reason: "RestoreFailed", problem, passes: true },
         }
     };
@@ -291,7 +305,10 @@ pub(crate) async fn look_after_kept(
     loop {
         if let Some(name) = settings().discard {
             match engine.discard_kept(&name).await {
-                Ok(true) => tracing::warn!(restore = name, "the old data that a restore has put aside was removed, as asked"),
+                Ok(true) => tracing::warn!(
+                    restore = name,
+                    "the old data that a restore has put aside was removed, as asked"
+                ),
                 Ok(false) => {}
                 Err(error) => tracing::error!(%error, "the old data could not be removed"),
             }
@@ -360,7 +377,11 @@ mod tests {
         assert_eq!(stage(Some("x"), &none, true, &ready(3)), Some(InPlaceStage::Restoring));
         assert_eq!(stage(Some("x"), &settled(true), false, &ready(3)), Some(InPlaceStage::Done));
         assert_eq!(stage(None, &settled(true), false, &ready(3)), Some(InPlaceStage::Done), "also later");
-        assert_eq!(stage(Some("y"), &settled(true), false, &ready(3)), Some(InPlaceStage::Checking), "another one");
+        assert_eq!(
+            stage(Some("y"), &settled(true), false, &ready(3)),
+            Some(InPlaceStage::Checking),
+            "another one"
+        );
         let no = Survey { found: Some(Err(("TooEarly".into(), "no".into()))), ..ready(3) };
         let refused = told(Some("x"), &settled(false), false, &no, None).unwrap();
         assert_eq!((refused.stage, refused.problem.as_deref()), (InPlaceStage::Refused, Some("no")));
@@ -375,14 +396,25 @@ mod tests {
         let room = |free| Room { size: 10 * gib, free };
         assert_eq!(has_room(4 * gib, 16 * MIB, room(5 * gib)), Ok(()));
         let no = has_room(4 * gib, 16 * MIB, room(3 * gib)).unwrap_err();
-        assert!(no.contains("3072 MiB of 10240 MiB are free") && no.contains("Raise spec.storage by"), "{no}");
+        assert!(
+            no.contains("3072 MiB of 10240 MiB are free") && no.contains("Raise spec.storage by"),
+            "{no}"
+        );
         assert_eq!(has_room(4 * gib, 16 * MIB, Room::default()), Ok(()), "what is not known is not full");
     }
 
     #[test]
     fn a_volume_that_fills_up_names_the_old_data_on_it() {
-        let kept = KeptReport { restore: "x".into(), timeline: 3, since: jiff::Timestamp::UNIX_EPOCH, bytes: 5 * MIB };
+        let kept = KeptReport {
+            restore: "x".into(),
+            timeline: 3,
+            since: jiff::Timestamp::UNIX_EPOCH,
+            bytes: 5 * MIB,
+        };
         let told = told_of_room(Room { size: 100 * MIB, free: MIB }, Some(&kept));
-        assert!(told.contains("5 MiB of old data") && told.contains("keelson.dev/discard-old-data=x"), "{told}");
+        assert!(
+            told.contains("5 MiB of old data") && told.contains("keelson.dev/discard-old-data=x"),
+            "{told}"
+        );
     }
 }

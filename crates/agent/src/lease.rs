@@ -236,8 +236,17 @@ mod tests {
     fn a_release_names_nobody_and_takes_the_wish_away() {
         let (quorum, restores, end, ttl) =
             (Quorum::default(), Restores::default(), None, Duration::from_secs(5));
-        let draft =
-            Draft { holder: None, epoch: 7, system: None, successor: None, quorum, history: 3, restores, end, ttl };
+        let draft = Draft {
+            holder: None,
+            epoch: 7,
+            system: None,
+            successor: None,
+            quorum,
+            history: 3,
+            restores,
+            end,
+            ttl,
+        };
         let mut object = patch(&draft, "5");
         let notes = object["metadata"]["annotations"].as_object_mut().unwrap();
         for gone in [annotations::HANDOVER_TO, annotations::LOG_END] {

@@ -131,15 +131,19 @@ impl Serving {
         bring_back(repository, &choice.chain, folder, &Options::default(), &progress)
             .await
             .map_err(|error| Trouble::from(&error))?;
-        tracing::info!(bytes = progress.borrow().written, "the backup is brought back, and the log is replayed");
+        tracing::info!(
+            bytes = progress.borrow().written,
+            "the backup is brought back, and the log is replayed"
+        );
         let fetcher = Fetcher::new(repository.clone(), &folder.with_extension("ahead"), AHEAD).await;
         let fetcher = fetcher.map_err(|error| Trouble::from(&error))?;
         let socket = Path::new(paths::RUN).join("keelson-log.sock");
-        let serving = Serving::begin(&socket, Arc::new(fetcher), folder.to_owned()).map_err(|error| Trouble {
-            reason: backup_reasons::FAILED,
-            problem: format!("nobody can be asked for the log at {}: {error}", socket.display()),
-            passes: true,
-        })?;
+        let serving =
+            Serving::begin(&socket, Arc::new(fetcher), folder.to_owned()).map_err(|error| Trouble {
+                reason: backup_reasons::FAILED,
+                problem: format!("nobody can be asked for the log at {}: {error}", socket.display()),
+                passes: true,
+            })?;
         let recovery = Recovery {
             settings: recovery_settings(choice),
             restore_command: format!("{program} fetch-log {} %f \"%p\"", socket.display()),

@@ -451,7 +451,11 @@ mod tests {
         let restore = Target::Restore { name: "x".into(), history: 7 };
         let leads = Acting::Primary(Quorum::default());
         for target in [&restore, &Target::Place] {
-            assert_eq!(then(target, &present(false), &leads), Step::Finish, "in good order: all of its log is sent");
+            assert_eq!(
+                then(target, &present(false), &leads),
+                Step::Finish,
+                "in good order: all of its log is sent"
+            );
             assert_eq!(then(target, &present(true), &Acting::Replica(None)), Step::Finish);
         }
         let with = |whole| {

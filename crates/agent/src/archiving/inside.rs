@@ -397,7 +397,11 @@ async fn in_place_and_back() {
     in_place::restore(&one, &again, "shop/orders", 6, PROGRAM).await.unwrap();
     one.place_restored().await.unwrap();
     starts(&one, &keelson_engine::Role::Primary).await;
-    assert_eq!(sql(&one, "SELECT count(*) || ' ' || max(i) FROM public.t").await, "1 7", "all there was, to the last");
+    assert_eq!(
+        sql(&one, "SELECT count(*) || ' ' || max(i) FROM public.t").await,
+        "1 7",
+        "all there was, to the last"
+    );
     assert_eq!(one.status(LONG).await.unwrap().timeline, 6);
     one.stop(Stop::Fast, LONG).await.unwrap();
 }

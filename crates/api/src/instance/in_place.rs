@@ -55,7 +55,8 @@ impl<'de> Deserialize<'de> for InPlaceStage {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<InPlaceStage, D::Error> {
         let word = String::deserialize(from)?;
         use InPlaceStage::{Checking, Done, Failed, Refused, Restoring};
-        let known = [Checking, Restoring, Refused, Failed, Done].into_iter().find(|stage| stage.as_str() == word);
+        let known =
+            [Checking, Restoring, Refused, Failed, Done].into_iter().find(|stage| stage.as_str() == word);
         Ok(known.unwrap_or_default())
     }
 }
@@ -107,7 +108,8 @@ mod tests {
 
     #[test]
     fn an_order_says_where_from_and_where_to_in_one_object() {
-        let order = json!({"name": "x", "from": {"repository": {"folder": {"claim": "disk"}}}, "to": {"lsn": "0/1"}});
+        let order =
+            json!({"name": "x", "from": {"repository": {"folder": {"claim": "disk"}}}, "to": {"lsn": "0/1"}});
         let read: InPlaceRule = serde_json::from_value(order.clone()).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), order);
     }

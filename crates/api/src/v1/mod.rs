@@ -32,7 +32,9 @@ pub use settings::{
     BackupSettings, DEFAULT_STORAGE, DrillSettings, FailoverSettings, FieldError, Moment, RestoreSettings,
     Settings, StorageSettings,
 };
-pub use status::{BackupSummary, Cause, DatabaseStatus, InstanceStatus, Leadership, OldData, Phase, RestoreSummary, Role};
+pub use status::{
+    BackupSummary, Cause, DatabaseStatus, InstanceStatus, Leadership, OldData, Phase, RestoreSummary, Role,
+};
 pub use storage::{Autogrow, Storage, Volume};
 
 pub use crate::value::Engine;

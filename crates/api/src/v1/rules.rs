@@ -127,7 +127,10 @@ pub const REPOSITORY: &[Rule] = &[rule(
 
 /// On `spec.restore` of a Database.
 pub const RESTORE: &[Rule] = &[
-    rule("has(self.from) || has(self.inPlace)", "restore.from is missing: name a backup, a database or a repository"),
+    rule(
+        "has(self.from) || has(self.inPlace)",
+        "restore.from is missing: name a backup, a database or a repository",
+    ),
     rule(
         "!has(self.inPlace) || !has(self.from) || has(self.from.backup)",
         "in place a database is restored from its own repository: leave restore.from out, or name one of its Backups",

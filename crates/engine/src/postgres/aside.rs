@@ -49,7 +49,8 @@ fn read(note: &Path) -> Option<(String, u32, String)> {
     let text = fs::read_to_string(note).ok()?;
     let mut words = text.splitn(3, ' ');
     let (folder, timeline, name) = (words.next()?, words.next()?, words.next()?);
-    Some((folder.to_owned(), timeline.parse().ok()?, name.to_owned())).filter(|(folder, ..)| !folder.is_empty())
+    Some((folder.to_owned(), timeline.parse().ok()?, name.to_owned()))
+        .filter(|(folder, ..)| !folder.is_empty())
 }
 
 fn note(path: &Path, folder: &Path, timeline: u32, name: &str) -> Result<()> {

@@ -75,7 +75,10 @@ impl Postgres {
         let parent: Option<u32> = parent.and_then(|(_, value)| value.parse().ok());
         let why = || "the timeline to replay must be named, so that a later one can be begun".to_owned();
         let parent = parent.ok_or_else(|| Error::Data { doing: DOING, why: why() })?;
-        self.blocking(move |layout| timelines::reserve(&layout.beside("new").join("pg_wal"), parent, timeline)).await?;
+        self.blocking(move |layout| {
+            timelines::reserve(&layout.beside("new").join("pg_wal"), parent, timeline)
+        })
+        .await?;
         let offline = self.replay(recovery).await?;
         if offline.timeline < timeline {
             let why = format!("it is on timeline {}, and should be on {timeline}", offline.timeline);

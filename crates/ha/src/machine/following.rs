@@ -331,7 +331,12 @@ impl Machine {
             }
             Question::Hold { version } if lease.version == version => {
                 let follows = matches!(self.role, Role::Follower) && self.asked != Some(Asked::Release);
-                if vacant && follows && !holds && !self.is_of_before() && !matches!(self.asked, Some(Asked::Take { .. })) {
+                if vacant
+                    && follows
+                    && !holds
+                    && !self.is_of_before()
+                    && !matches!(self.asked, Some(Asked::Take { .. }))
+                {
                     self.hold = Some(Hold { version, since: now, votes: BTreeMap::new() });
                 }
             }

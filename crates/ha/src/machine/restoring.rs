@@ -50,7 +50,8 @@ impl Machine {
     fn stage<'a>(&'a self, term: &'a Term) -> Option<Stage<'a>> {
         let wanted = self.settings.restore.as_deref()?;
         let instance = self.instance.as_ref()?;
-        let due = term.restores.settled.as_deref() != Some(wanted) && matches!(instance.data, Data::Present { .. });
+        let due =
+            term.restores.settled.as_deref() != Some(wanted) && matches!(instance.data, Data::Present { .. });
         if !due || instance.restore.name() != Some(wanted) {
             return None;
         }
@@ -60,7 +61,9 @@ impl Machine {
             (Restore::Whole { name, history }, _) if *history >= term.history => {
                 Stage::Whole { name, history: *history }
             }
-            (Restore::Ready { name } | Restore::Whole { name, .. }, Some(history)) => Stage::Begun { name, history },
+            (Restore::Ready { name } | Restore::Whole { name, .. }, Some(history)) => {
+                Stage::Begun { name, history }
+            }
             _ => Stage::Unnumbered,
         })
     }

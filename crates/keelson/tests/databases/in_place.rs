@@ -77,7 +77,15 @@ async fn a_mistake_is_undone_in_place_and_the_old_data_is_kept_until_it_may_go()
     let there = |pod: &str| bed.kubectl(&["exec", pod, "-c", "database", "--", "ls", "/var/lib/keelson"]);
     assert!(there(&leader).contains("data.before"));
     // The wrong word lets nothing go.
-    let word = |name: &str| bed.kubectl(&["annotate", "db", "orders", "--overwrite", &format!("keelson.dev/discard-old-data={name}")]);
+    let word = |name: &str| {
+        bed.kubectl(&[
+            "annotate",
+            "db",
+            "orders",
+            "--overwrite",
+            &format!("keelson.dev/discard-old-data={name}"),
+        ])
+    };
     word("yes");
     bed.sql("insert into t values (1002)").await;
     assert!(there(&leader).contains("data.before"));

@@ -48,7 +48,8 @@ pub(super) fn decide(seen: &Observed, settings: &Settings) -> Decided {
     let told = told.filter(|told| asked.as_ref().is_some_and(|(name, _)| *name == told.name));
     let restoring = told.is_some_and(|told| told.stage == InPlaceStage::Restoring);
     let under_way = restoring && rule.is_some();
-    let reason = told.and_then(|told| told.reason.clone()).or_else(|| missing.as_ref().map(|_| "NoSource".to_owned()));
+    let reason =
+        told.and_then(|told| told.reason.clone()).or_else(|| missing.as_ref().map(|_| "NoSource".to_owned()));
     let name = asked.map(|(name, _)| name);
     let summary = summary(seen, name, told, missing, rule.is_some());
     Decided { rule, settled, under_way, summary, reason }
@@ -85,9 +86,12 @@ fn rule(
     let to = to.ok_or("there is nothing to restore from: spec.backup.to names no place")?;
     let backup = match &restore.from {
         Some(RestoreSource { backup: Some(name), .. }) => {
-            let found = seen.backups.iter().find(|backup| backup.name == *name && backup.spec.database == seen.name);
+            let found =
+                seen.backups.iter().find(|backup| backup.name == *name && backup.spec.database == seen.name);
             let id = found.and_then(|backup| backup.status.id.clone());
-            Some(id.ok_or_else(|| format!("there is no complete Backup {name} of this Database: name another"))?)
+            Some(id.ok_or_else(|| {
+                format!("there is no complete Backup {name} of this Database: name another")
+            })?)
         }
         _ => None,
     };
@@ -137,7 +141,8 @@ fn kept(seen: &Observed) -> Vec<OldData> {
             })
         })
         .collect();
-    let silent = |old: &&OldData| !seen.instances.iter().any(|one| one.name == old.instance && one.report.is_some());
+    let silent =
+        |old: &&OldData| !seen.instances.iter().any(|one| one.name == old.instance && one.report.is_some());
     kept.extend(before.iter().filter(silent).cloned());
     kept.sort_by(|one, other| one.instance.cmp(&other.instance));
     kept
@@ -175,11 +180,15 @@ pub(super) fn news(seen: &Observed, decided: &Decided) -> Vec<News> {
     if let (true, Some(name), Some(stage)) = (turned, &now.name, &now.stage) {
         let why = now.message.clone().unwrap_or_default();
         let turn = match stage.as_str() {
-            "Done" => Some((Severity::Normal, "Restored", format!("restore {name}: the database was brought back"))),
-            "Refused" => Some((Severity::Warning, "RestoreRefused", format!("restore {name}: {why}"))),
-            "Failed" => {
-                Some((Severity::Warning, "RestoreFailed", format!("restore {name}: {why}; the old data serves again")))
+            "Done" => {
+                Some((Severity::Normal, "Restored", format!("restore {name}: the database was brought back")))
             }
+            "Refused" => Some((Severity::Warning, "RestoreRefused", format!("restore {name}: {why}"))),
+            "Failed" => Some((
+                Severity::Warning,
+                "RestoreFailed",
+                format!("restore {name}: {why}; the old data serves again"),
+            )),
             _ => None,
         };
         news.extend(turn.map(|(severity, reason, note)| News { severity, reason: reason.to_owned(), note }));
@@ -198,7 +207,8 @@ pub(super) fn news(seen: &Observed, decided: &Decided) -> Vec<News> {
         );
         news.push(normal("OldDataKept", note));
     }
-    let same = |one: &OldData, other: &OldData| (&one.instance, &one.restore) == (&other.instance, &other.restore);
+    let same =
+        |one: &OldData, other: &OldData| (&one.instance, &one.restore) == (&other.instance, &other.restore);
     for gone in before.kept.iter().filter(|old| !now.kept.iter().any(|one| same(one, old))) {
         let note = format!("{} no longer has the data of before the restore {}", gone.instance, gone.restore);
         news.push(normal("OldDataGone", note));

@@ -275,7 +275,9 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     steps.extend(scaling.step.clone().or(turn_steps));
     if in_place.under_way {
         // Whoever restores would have to begin anew.
-        steps.retain(|step| step.disturbs().is_none() && !matches!(step, Step::HandOver { .. } | Step::Remake { .. }));
+        steps.retain(|step| {
+            step.disturbs().is_none() && !matches!(step, Step::HandOver { .. } | Step::Remake { .. })
+        });
     }
     let (steps, pause) = paced(seen, steps);
 

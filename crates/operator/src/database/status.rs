@@ -233,7 +233,9 @@ impl Standing<'_> {
         let spec = &self.seen.spec;
         let matters = |condition: &&Condition| match condition.type_.as_str() {
             archive::BACKUP_READY => archive::is_asked_for(self.seen),
-            in_place::RESTORED => self.decided.in_place.as_ref().is_none_or(|it| in_place::finding(it).is_some()),
+            in_place::RESTORED => {
+                self.decided.in_place.as_ref().is_none_or(|it| in_place::finding(it).is_some())
+            }
             SPEC_EFFECTIVE => !without_effect(spec).is_empty(),
             _ => true,
         };

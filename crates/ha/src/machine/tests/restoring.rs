@@ -165,11 +165,8 @@ fn a_decision_that_was_not_answered_may_still_come() {
 #[test]
 fn one_that_crashed_between_decision_and_place_goes_on_and_nobody_overtakes_it() {
     let start = Instant::now();
-    let decided = || Lease {
-        restores: settled(2),
-        history: 2,
-        ..lease("12", Some(holder(0, "a")), 2, quorum(&[]))
-    };
+    let decided =
+        || Lease { restores: settled(2), history: 2, ..lease("12", Some(holder(0, "a")), 2, quorum(&[])) };
     let mut me = Machine::new(Identity { holder: holder(0, "b"), ordinal: 0 }, asked());
     let whole = Instance { restore: whole(2), position: at(1, 100), ..having_led(2, Running::Stopped) };
     me.step(Input::Instance(whole), start);

@@ -111,7 +111,10 @@ fn nobody_is_restarted_or_replaced_while_data_is_brought_back() {
     larger["resources"] = json!({"memory": "1Gi"});
     respec(&mut seen, larger);
     says(&mut seen, "undo", InPlaceStage::Checking, None);
-    assert!(plan(&seen, now()).steps.iter().any(|step| step.disturbs().is_some()), "it waits for that to begin");
+    assert!(
+        plan(&seen, now()).steps.iter().any(|step| step.disturbs().is_some()),
+        "it waits for that to begin"
+    );
     says(&mut seen, "undo", InPlaceStage::Restoring, None);
     assert_eq!(plan(&seen, now()).steps, []);
 }
