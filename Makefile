@@ -7,6 +7,8 @@ SHELL := bash
 # Where cargo puts programs for this machine (see .cargo/config.toml).
 BUILT = target/$(shell rustc -vV | sed -n 's/^host: //p')
 TESTBED = $(BUILT)/debug/testbed
+# A second cluster, for what runs beside the first.
+BESIDE = TESTBED_DIR=target/testbed-beside
 # CLUSTER=current runs what needs only a kubeconfig on the cluster that kubectl talks to.
 export CLUSTER ?= testbed
 
@@ -33,20 +35,27 @@ ifeq ($(CLUSTER),current)
 	@echo "CLUSTER=current: only the tests that need nothing but a kubeconfig"
 	cargo test --locked --package testbed --test cluster -- kubernetes::
 else
-	cargo build --locked --package testbed
+	$(MAKE) chaos-program
+	@echo "Chaos for 5 minutes, beside what needs no cluster; it tells of itself when both are done"
+	$(BESIDE) $(MAKE) chaos MINUTES=5 SEED=1 >target/chaos.txt 2>&1 & failed=; \
+	    $(MAKE) test-alone || failed=1; \
+	    wait $$! || failed=1; cat target/chaos.txt; [ -z "$$failed" ]
+	trap '$(TESTBED) down' EXIT; cargo test --locked --workspace
+endif
+
+# What needs no cluster, and more than a minute.
+.PHONY: test-alone
+test-alone:
 	cargo test --locked --package keelson-kit --features otel --lib --test telemetry
 	$(MAKE) sim SEEDS=20000
 	$(MAKE) sim OPERATED=1 SEEDS=5000
 	$(MAKE) sim-planted
-	trap '$(TESTBED) down' EXIT; cargo test --locked --workspace
-endif
 
 # These have features of their own, so that a test that is left out is left out by name.
 .PHONY: test-long
-test-long: tools ## What takes longer than `make test` may: outages, generated changes of specs, chaos
+test-long: tools ## What takes longer than `make test` may: outages, generated changes of specs
 	cargo build --locked --package testbed
 	trap '$(TESTBED) down' EXIT; cargo test --locked --package keelson --package keelson-operator --features long-tests
-	$(MAKE) chaos MINUTES=5 SEED=1
 
 .PHONY: lint
 lint: tools ## Check format, lints and documentation
@@ -98,8 +107,6 @@ bench-databases: program
 # Keelson alone, then both Patronis side by side, each on a cluster of its own: what they do most is wait.
 FAILOVER = $(BUILT)/debug/bench failover --keelson $(BUILT)/release/keelson \
     $(if $(RUNS),--runs $(RUNS)) $(if $(CASES),--cases $(CASES)) $(if $(RESUME),--resume)
-BESIDE = TESTBED_DIR=target/testbed-beside
-
 .PHONY: bench-failover
 bench-failover: program
 	cargo build --locked --package testbed --package keelson-bench

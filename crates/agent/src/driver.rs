@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use crate::archiving::{self, Told};
 use crate::catching_up;
 use crate::credentials::Credentials;
+use crate::doors::Doors;
 use crate::environment::Environment;
 use crate::facts::{self, Facts, Heard, Leave, Order, Trouble, Troubles, stopped};
 use crate::in_place::{self, Survey};
@@ -149,6 +150,8 @@ pub struct Driver {
     whole: Option<Restored>,
     /// The restore in place that was begun last, and how often that failed.
     begun: (String, u32),
+    /// Whether clients are let in where this is a replica.
+    doors: Doors,
 }
 
 impl Driver {
@@ -166,6 +169,7 @@ impl Driver {
             status: None,
             joining: false,
             followed: false,
+            admits: false,
             heard: None,
             floored: false,
             fingerprint: None,
@@ -199,6 +203,7 @@ impl Driver {
             unrestored: None,
             whole,
             begun: (String::new(), 0),
+            doors: Doors::new(led.is_some()),
         };
         tokio::spawn(driver.drive());
         Ok(receiver)
@@ -321,6 +326,7 @@ impl Driver {
                 self.engine.set_synchronous(&synchronous(commits)).await?;
                 // Said before it is so: what may take writes counts as taking them.
                 self.acting = Acting::Primary(commits.clone());
+                self.doors.lead();
                 self.starts.begin();
                 self.engine.start(&Role::Primary).await?;
                 self.keep_fence(commits);
@@ -335,6 +341,7 @@ impl Driver {
                 // A server for which commits wait for nobody at first comes to wait only some time after it
                 // was told to.
                 self.engine.set_synchronous(&synchronous(&Quorum::fence())).await?;
+                self.engine.let_clients_in(self.doors.are_open()).await?;
                 self.starts.begin();
                 self.engine.start(&Role::Replica(upstream)).await?;
                 self.acting = Acting::Replica(of.clone());
@@ -344,6 +351,7 @@ impl Driver {
                 tracing::info!(epoch, history, "becoming primary");
                 self.set_led(Some(*epoch)).await?;
                 self.acting = Acting::Primary(commits.clone());
+                self.doors.lead();
                 self.keep_fence(commits);
                 self.engine.promote(&synchronous(commits), *history, PROMOTE).await?;
                 // Those that have to be rewound find the new history in it.
@@ -639,6 +647,9 @@ impl Driver {
             if status.is_some() {
                 self.settle().await?;
             }
+            if !leads {
+                self.admit(status.as_ref()).await?;
+            }
             match &status {
                 Some(_) if primary => self.keep().await?,
                 Some(status) if !leads => self.keep_for_others(status).await,
@@ -793,6 +804,20 @@ impl Driver {
         if let Err(error) = keep.await {
             tracing::warn!(%error, "the log is not kept here for the others");
         }
+    }
+
+    /// Lets clients in again where this instance led, once another has led for a while.
+    async fn admit(&mut self, status: Option<&Status>) -> Result<(), Error> {
+        let shut = !self.doors.are_open();
+        self.doors.follow(status.is_some_and(facts::streams), Instant::now());
+        if shut && self.doors.are_open() {
+            tracing::info!("another has led for a while, so clients are let in again");
+        }
+        // Asked each time: it costs nothing where it is so already.
+        self.engine.let_clients_in(self.doors.are_open()).await?;
+        let admits = self.doors.are_open() && status.is_some();
+        self.facts.send_if_modified(|facts| std::mem::replace(&mut facts.admits, admits) != admits);
+        Ok(())
     }
 
     /// Settings that have changed.

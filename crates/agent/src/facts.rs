@@ -32,6 +32,8 @@ pub struct Facts {
     pub joining: bool,
     /// Whether it has followed another since it was started: before that, its data is of the past.
     pub followed: bool,
+    /// Whether it is a replica that lets clients in.
+    pub admits: bool,
     /// Replica: what was last heard of the leader's log.
     pub heard: Option<Heard>,
     /// Whether it has more of something than was asked for, since its primary has.
@@ -86,9 +88,9 @@ impl Facts {
         Some(self.heard?.end?.since(self.status.as_ref()?.replayed?))
     }
 
-    /// The same, if anything has come for so long that it can still be believed.
+    /// The same, if readers are let in, and what was heard can still be believed.
     pub fn behind_now(&self, now: Instant, ttl: Duration) -> Option<u64> {
-        self.heard.filter(|heard| now < heard.at + ttl + QUIET).and_then(|_| self.behind())
+        self.heard.filter(|heard| self.admits && now < heard.at + ttl + QUIET).and_then(|_| self.behind())
     }
 }
 
@@ -246,6 +248,7 @@ mod tests {
             status: Some(status(&[("received", json!("0/5000000")), ("replayed", json!("0/1000000"))])),
             joining: false,
             followed: true,
+            admits: true,
             heard: Some(Heard { at, end: Some(Lsn(0x500_0000)) }),
             floored: false,
             fingerprint: None,

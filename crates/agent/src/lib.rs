@@ -9,6 +9,7 @@ mod archiving;
 mod asking;
 mod catching_up;
 mod credentials;
+pub mod doors;
 mod driver;
 mod environment;
 pub mod facts;

@@ -69,7 +69,7 @@ fn unreadable(what: &str) -> Error {
 /// All that goes on with one database.
 fn begin(book: &Arc<Book>, name: &str, door: &Door, address: IpAddr, instances: usize) {
     let first = usize::from(book.number != 0);
-    let through = Where::Address(door.at(address));
+    let through = Where::Address(door.at(address).to_write());
     let path = |way: &str, place: Where| Path {
         book: book.clone(),
         database: name.to_owned(),
@@ -142,8 +142,7 @@ impl Path {
                     self.book.put(&line(&self.database, &Record::Write(write)));
                     pace
                 }
-                // A replica, which may be promoted: the session stays. One that the Service has led to a replica, when
-                // leadership was about to move, is given up like any program would.
+                // A replica, which may be promoted: the session stays.
                 Err(failure) if failure.contains("read-only") && self.way != WRITERS => pace,
                 Err(failure) => {
                     self.failed(sent, answered, &failure);

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use keelson_api::instance::Names;
+use k8s_openapi::api::core::v1::Pod;
+use keelson_api::instance::{Names, annotations, labels};
 use keelson_api::v1;
 use keelson_rig::{Asking, clock};
+use kube::ResourceExt;
+use kube::api::ListParams;
 use testbed::{Look, until};
 
 use crate::cast::Database;
@@ -44,12 +47,20 @@ async fn look(site: &Site, database: &Database) -> Result<Look<Well>> {
     if let Some(wrong) = not_told_well(&object, &status, database) {
         return Ok(Look::NotYet(wrong));
     }
+    let of_it = ListParams::default().labels(&format!("{}={}", labels::DATABASE, database.name));
+    let pods = site.api::<Pod>().list(&of_it).await.asking("listing pods")?;
+    if let Some(pod) = pods.items.iter().find(|pod| pod.metadata.deletion_timestamp.is_some()) {
+        return Ok(Look::NotYet(format!("{} is about to go", pod.name_any())));
+    }
     let lease = site.api::<Lease>().get(&Names(database.name).lease()).await.asking("reading a Lease")?;
     let Some(leader) = holder(&lease) else { return Ok(Look::NotYet("nobody holds the Lease".into())) };
     if status.primary.as_ref() != Some(&leader) {
         return Ok(Look::NotYet(format!("{leader} leads, and the status says {:?}", status.primary)));
     }
     let notes = lease.metadata.annotations.unwrap_or_default();
+    if let Some(to) = notes.get(annotations::HANDOVER_TO) {
+        return Ok(Look::NotYet(format!("{leader} was asked to hand over to {to}")));
+    }
     let others = database.instances - 1;
     let electable = notes.get("keelson.dev/sync").map_or(0, |names| {
         names

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use tokio::task::AbortHandle;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::{Client, Config};
 
 use crate::error::{Error, Result};
@@ -27,6 +28,14 @@ impl Door {
     pub fn at(&self, address: IpAddr) -> Door {
         let mut door = self.clone();
         door.config.hostaddr(address);
+        door
+    }
+
+    /// For sessions that can write, and no others: where a node has not heard yet of a change of leadership, the Service
+    /// for writers leads to one that follows by now.
+    pub fn to_write(&self) -> Door {
+        let mut door = self.clone();
+        door.config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         door
     }
 

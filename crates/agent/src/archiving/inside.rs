@@ -100,6 +100,7 @@ async fn facts(engine: &Postgres) -> Facts {
         status: Some(status),
         joining: false,
         followed: false,
+        admits: false,
         heard: None,
         floored: false,
         fingerprint: None,

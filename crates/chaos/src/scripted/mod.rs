@@ -136,4 +136,19 @@ mod tests {
             real::playable(&one.scenario).unwrap_or_else(|error| panic!("{}: {error}", one.name));
         }
     }
+
+    #[test]
+    fn the_simulator_comes_to_what_the_testbed_has_shown() {
+        let (all, seen) = (all().unwrap(), seen().unwrap());
+        assert_eq!(seen.len(), all.len(), "play what is missing with `make compare`");
+        let differ: Vec<String> = all
+            .iter()
+            .filter_map(|one| {
+                let (_, real) = seen.iter().find(|(name, _)| *name == one.name).unwrap();
+                let why = model::live(&one.scenario).differs(real)?;
+                Some(format!("{}: on the testbed, {why}", one.name))
+            })
+            .collect();
+        assert_eq!(differ, [""; 0]);
+    }
 }

@@ -1,5 +1,6 @@
 //! A history on the testbed.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use keelson_rig::clock::now;
@@ -11,7 +12,8 @@ use tokio::time::sleep;
 use super::outcome::Outcome;
 use crate::cast::Database;
 use crate::error::{Error, Result};
-use crate::judge::judge;
+use crate::evidence;
+use crate::judge::{Broken, judge};
 use crate::record::{Record, WRITERS, client_of};
 use crate::site::{Site, Snapshot};
 use crate::strike::{Struck, hand_over, heal, strike};
@@ -89,15 +91,26 @@ pub(super) async fn play(site: &mut Site, scenario: &Scenario) -> Result<Outcome
     let told = site.told()?.swap_remove(0);
     let (rows, asked) = site.rows(&after.leader)?;
     let found = judge(&database, &told, &rows, asked);
+    if !found.broken.is_empty() {
+        return Err(broken(site, &found.broken, from)?);
+    }
     let ordinal = after.leader.rsplit('-').next().and_then(|number| number.parse().ok());
     Ok(Outcome {
         leader: ordinal.unwrap_or(usize::MAX),
         changed: before.epoch != after.epoch,
-        // Whatever is broken is as bad as something lost.
-        lost: found.lost.max(found.broken.len()),
+        lost: found.lost,
         wrote: (to > from).then(|| wrote(&told, from + (to - from) / 2, to)),
         gap: longest_within(&told, from, now()),
     })
+}
+
+/// Says what is broken, since when the history was played, and keeps what a person wants to see.
+fn broken(site: &Site, broken: &[Broken], from: u64) -> Result<Error> {
+    let lines: Vec<String> = broken.iter().map(ToString::to_string).collect();
+    let what = format!("{}\nplayed from {from} on", lines.join("\n"));
+    println!("BROKEN: {what}");
+    let folder = evidence::save(site, Path::new("target/chaos/compare"), &[("broken.txt", &what)])?;
+    Ok(Error::Violated { count: broken.len(), folder })
 }
 
 /// Whether the first client was acknowledged something between two times.

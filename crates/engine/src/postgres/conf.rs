@@ -36,6 +36,8 @@ pub struct Inputs<'a> {
     pub synchronous: &'a Synchronous,
     /// Whether it is about to end.
     pub ending: bool,
+    /// Whether clients are turned away.
+    pub shut: bool,
     /// What a replica must have at least, as its primary has it.
     pub floor: Option<&'a Floor>,
 }
@@ -85,7 +87,7 @@ pub fn configure(inputs: &Inputs<'_>) -> Files {
     for (name, value, why) in kept(inputs) {
         line(&mut conf, name, &value, why);
     }
-    let (hba, passfile) = (hba(inputs.settings), passfile(inputs.settings));
+    let (hba, passfile) = (hba(inputs.settings, inputs.shut), passfile(inputs.settings));
     Files { conf, hba, ident: String::new(), passfile, floored }
 }
 

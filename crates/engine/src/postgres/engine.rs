@@ -70,6 +70,7 @@ impl Engine for Postgres {
             let mut wanted = self.wanted_mut();
             wanted.upstream = upstream;
             wanted.ending = false;
+            wanted.shut &= replica;
         }
         self.write_files(self.floor(replica).await?.as_ref()).await?;
         folders::prepare(&self.programs.layout, self.programs.major, replica)?;
@@ -99,6 +100,7 @@ impl Engine for Postgres {
         {
             let mut wanted = self.wanted_mut();
             wanted.upstream = None;
+            wanted.shut = false;
             wanted.synchronous = synchronous.clone();
         }
         // What a replica must have at least is of no concern any more.

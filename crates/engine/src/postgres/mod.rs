@@ -95,6 +95,8 @@ struct Wanted {
     floored: bool,
     /// Whether it is about to end.
     ending: bool,
+    /// Whether clients are turned away.
+    shut: bool,
 }
 
 impl Postgres {
@@ -110,6 +112,7 @@ impl Postgres {
                 synchronous: Synchronous::default(),
                 floored: false,
                 ending: false,
+                shut: false,
             }),
             process: watch::Sender::new(Process::Idle),
             working: tokio::sync::Mutex::default(),
@@ -181,6 +184,21 @@ impl Postgres {
                 tracing::warn!(%error, "no checkpoint was written");
             }
         });
+    }
+
+    /// Lets clients in, or turns them away: all but those who follow this instance, and whoever comes over the local
+    /// socket. Sessions that are there stay. A primary lets them in from its start, or its promotion, on.
+    pub async fn let_clients_in(&self, open: bool) -> Result<()> {
+        let before = std::mem::replace(&mut self.wanted_mut().shut, !open);
+        // Where it does not run, the next start takes it.
+        if before != open || self.stopped("").is_ok() {
+            return Ok(());
+        }
+        let rewritten = self.rewrite().await;
+        if rewritten.is_err() {
+            self.wanted_mut().shut = before;
+        }
+        rewritten
     }
 
     /// Whether a running replica has more of something than was asked for, since its primary had as much.
@@ -293,6 +311,7 @@ impl Postgres {
             upstream: wanted.upstream.as_ref(),
             synchronous: &wanted.synchronous,
             ending: wanted.ending,
+            shut: wanted.shut,
             floor,
         })
     }

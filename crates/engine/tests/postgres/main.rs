@@ -31,6 +31,7 @@ scenarios! {
         a_volume_has_one_master;
     roles:
         who_knows_the_password_comes_in_over_tls
+        a_replica_that_turns_clients_away_follows_and_lets_them_in_when_told_or_promoted
         the_application_owns_its_database
         passwords_are_told_to_nobody;
     settings:

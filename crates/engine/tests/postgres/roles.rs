@@ -1,6 +1,6 @@
 //! Who comes in.
 
-use keelson_engine::{Engine, Secret, Stop};
+use keelson_engine::{Engine, Role, Secret, Stop, Synchronous};
 
 use crate::instance::{Instance, LONG, PASSWORD, found_in};
 
@@ -21,6 +21,36 @@ pub async fn who_knows_the_password_comes_in_over_tls() {
     let replica = |database| one.client("keelson_replication", database, PASSWORD, "verify-full", "SELECT 1");
     assert!(replica("postgres").status.success());
     assert!(!replica("template1").status.success());
+}
+
+pub async fn a_replica_that_turns_clients_away_follows_and_lets_them_in_when_told_or_promoted() {
+    let one = Instance::primary("one", 5432).await;
+    one.postgres.set_password("postgres", &Secret::new("right")).await.unwrap();
+    let two = Instance::replica("two", 5433, &one).await;
+    two.streams_from(&one).await;
+    let lets_in = |instance: &Instance| {
+        let tried = instance.client("postgres", "postgres", "right", "verify-full", "SELECT 42");
+        let said = String::from_utf8_lossy(&tried.stderr).into_owned();
+        assert!(tried.status.success() || said.contains("pg_hba.conf rejects"), "{said}");
+        tried.status.success()
+    };
+    assert!(lets_in(&two));
+    two.postgres.let_clients_in(false).await.unwrap();
+    assert!(!lets_in(&two));
+    one.sql("CREATE TABLE t (i int)");
+    two.streams_from(&one).await;
+    assert_eq!(two.sql("SELECT count(*) FROM t"), "0", "it follows, and is asked over the socket");
+    // Also from its start on.
+    two.postgres.stop(Stop::Fast, LONG).await.unwrap();
+    two.start(&Role::Replica(Some(one.upstream_of("two")))).await;
+    two.streams_from(&one).await;
+    assert!(!lets_in(&two));
+    two.postgres.let_clients_in(true).await.unwrap();
+    assert!(lets_in(&two));
+    two.postgres.let_clients_in(false).await.unwrap();
+    one.postgres.stop(Stop::Immediate, LONG).await.unwrap();
+    two.postgres.promote(&Synchronous::default(), 0, LONG).await.unwrap();
+    assert!(lets_in(&two), "a primary is for clients");
 }
 
 pub async fn the_application_owns_its_database() {

@@ -215,7 +215,8 @@ impl Bed {
         .unwrap();
         let pods: Api<Pod> = self.api();
         pods.create(&PostParams::default(), &pod).await.unwrap();
-        until("the client to run", MINUTE, || async {
+        // After an outage of the API server a kubelet may take up to a minute until it asks for pods again.
+        until("the client to run", LONG, || async {
             let pod = pods.get("client").await.unwrap();
             match pod.status.and_then(|status| status.phase) {
                 Some(phase) if phase == "Running" => Look::There(()),

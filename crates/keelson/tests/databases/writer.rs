@@ -10,12 +10,12 @@ use crate::bed::{Bed, LONG, MINUTE};
 /// Each write is a connection of its own, so that it goes to whoever leads at that moment. It says which instance
 /// took it, and on which timeline. Nothing in the table would refuse a write that comes twice.
 const WRITE: &str = r#"
-rm -f /tmp/enough /tmp/ended; : > /tmp/acknowledged; : > /tmp/times; i=0
+rm -f /tmp/enough /tmp/ended; : > /tmp/acknowledged; : > /tmp/times; : > /tmp/errors; i=0
 export PGCONNECT_TIMEOUT=2
 while [ ! -e /tmp/enough ]; do
     i=$((i + 1))
     said=$(timeout 3 psql "$URI" -XAtq -c "insert into written values
-        ($i, inet_server_addr(), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)) returning *") && {
+        ($i, inet_server_addr(), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)) returning *" 2>> /tmp/errors) && {
         echo "$said" >> /tmp/acknowledged
         date +%s%3N >> /tmp/times
     }
@@ -146,6 +146,9 @@ impl<'a> Writer<'a> {
         });
         let found = found.await.unwrap_or_else(|error| panic!("{error}\n{}", self.bed.evidence()));
         assert_eq!(found, "0|0|0|0", "lost, doubled, on an older timeline, and taking turns");
+        // Who is let in where another leads by now can read what is old, and a pool that keeps the session can't write.
+        let misled = self.look("grep read-only /tmp/errors || true");
+        assert_eq!(misled, "", "the Service for writers has led to one that did not lead");
         self.acknowledged()
     }
 }

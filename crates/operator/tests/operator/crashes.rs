@@ -46,7 +46,7 @@ async fn dies_with(act: Act, k: usize, next_sees_the_past: bool, well: &End) -> 
 
 /// Every k until the act is over before the operator dies.
 async fn the_end_is_the_same(act: Act, expected_writes: RangeInclusive<usize>) {
-    let well = Arc::new(reference(act).await);
+    let well = reference(act).await;
     let most = *expected_writes.end() + 1;
     // What is told of the past after other writes is tried in `stale`.
     let cases = (1..=most).map(|k| (k, false)).chain((1..=most).step_by(4).map(|k| (k, true)));

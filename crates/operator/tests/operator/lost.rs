@@ -61,7 +61,7 @@ async fn silent_about(act: Act, kinds: &[&str], number: usize, well: &End) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_watches_tell_late_or_never_changes_no_end() {
-    let ends = each(Act::ALL, |act| async move { (act, Arc::new(reference(act).await)) }).await;
+    let ends = each(Act::ALL, |act| async move { (act, reference(act).await) }).await;
     let cases = ends.into_iter().flat_map(|(act, well)| {
         SILENT.into_iter().enumerate().map(move |(number, kinds)| (act, well.clone(), number, kinds))
     });

@@ -47,7 +47,7 @@ async fn refused(act: Act, seed: u64, well: &End) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_that_fail_in_any_way_change_no_end() {
-    let ends = each(Act::ALL, |act| async move { (act, Arc::new(reference(act).await)) }).await;
+    let ends = each(Act::ALL, |act| async move { (act, reference(act).await) }).await;
     let cases =
         ends.into_iter().flat_map(|(act, well)| (0..SEEDS).map(move |seed| (act, well.clone(), seed)));
     each(cases, |(act, well, seed)| async move { refused(act, seed, &well).await }).await;

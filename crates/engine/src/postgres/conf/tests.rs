@@ -33,6 +33,7 @@ fn configured(settings: &Settings, major: u32, upstream: Option<&Upstream>, floo
         upstream,
         synchronous: &synchronous,
         ending: false,
+        shut: false,
         floor,
     })
 }
@@ -106,6 +107,7 @@ fn everything_that_is_kept_is_on_the_list_of_what_the_api_refuses() {
             upstream: None,
             synchronous: &synchronous,
             ending: false,
+            shut: false,
             floor: None,
         };
         for (name, ..) in kept(&inputs) {

@@ -68,6 +68,7 @@ impl World {
             status: None,
             joining: false,
             followed: false,
+            admits: false,
             heard: None,
             floored: false,
             fingerprint: None,
