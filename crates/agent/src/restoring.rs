@@ -34,7 +34,10 @@ pub(crate) async fn restore(
     begins: impl Fn(),
 ) -> Result<(), Trouble> {
     let repository = place::open(&rule.from)?;
-    let choice = chosen(&repository, rule).await?;
+    let choice = chosen(&repository, rule).await.map_err(|trouble| {
+        let problem = format!("{}. Correct spec.restore in a new Database", trouble.problem);
+        if trouble.passes { trouble } else { Trouble { problem, ..trouble } }
+    })?;
     let newest = choice.chain.last().map(|backup| (backup.name.clone(), backup.version / 10_000));
     let (name, major) = newest.unwrap_or_default();
     if major != engine.major() {
@@ -75,12 +78,8 @@ pub(crate) async fn chosen(repository: &Repository, rule: &RestoreRule) -> Resul
     }
     let target = target(&rule.to).map_err(refused)?;
     let choice = choose(&catalogue, size, &target, rule.timeline);
-    choice.map_err(|refusal| {
-        refused(format!(
-            "nothing was restored from {}: {refusal}. Correct spec.restore in a new Database",
-            repository.location()
-        ))
-    })
+    choice
+        .map_err(|refusal| refused(format!("nothing was restored from {}: {refusal}", repository.location())))
 }
 
 pub(crate) fn refused(problem: String) -> Trouble {

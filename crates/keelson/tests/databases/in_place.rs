@@ -67,7 +67,7 @@ async fn a_mistake_is_undone_in_place_and_the_old_data_is_kept_until_it_may_go()
     assert_eq!(bed.sql("select count(*) from t").await, "1000");
     bed.sql("insert into t values (1001)").await;
     for pod in bed.pods().await.keys() {
-        bed.says(pod, "postgres", "select count(*) from t", "1001").await;
+        bed.says(pod, "app", "select count(*) from t", "1001").await;
     }
 
     let shown = bed.until("the old data to be shown", LONG, |db| restore(db).kept.len() == 1).await;
@@ -128,7 +128,7 @@ async fn a_restore_in_place_goes_on_although_the_leaders_agent_is_killed_in_the_
     assert_eq!(bed.sql("select count(*) from t").await, "1000");
     bed.sql("insert into t values (1001)").await;
     for pod in bed.pods().await.keys() {
-        bed.says(pod, "postgres", "select count(*) from t", "1001").await;
+        bed.says(pod, "app", "select count(*) from t", "1001").await;
     }
     bed.close().await;
 }
