@@ -119,6 +119,17 @@ bench-failover: program
 generate: tools ## Write what is generated from the types: definitions, admission rules, roles, chart, field reference
 	cargo run --locked --package keelson-operator --example generate
 
+# Building cargo-deny takes minutes, and advisories need the network: `make test` holds licences and sources by itself.
+.PHONY: audit
+audit: tools ## Ask cargo-deny about licences, sources, bans and known vulnerabilities of what is used
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	cargo deny --locked check
+
+.PHONY: sbom
+sbom: tools ## Write what the program is made of to target/keelson.cdx.json (CycloneDX)
+	@mkdir -p target
+	cargo run --locked --quiet --package keelson --example sbom > target/keelson.cdx.json
+
 .PHONY: format
 format: ## Format the code
 	cargo fmt --all

@@ -31,6 +31,7 @@ use crate::environment::{Environment, EnvironmentError};
 use crate::facts::{Facts, Leave, Order, Trouble};
 use crate::in_place::{self, Survey};
 use crate::lease::{self, Leases};
+use crate::marks;
 use crate::metrics::{Exporter, Standing};
 use crate::peers::{self, Peers};
 use crate::readers::Readers;
@@ -129,7 +130,7 @@ pub async fn run() -> Result<(), AgentError> {
         known: known.clone(),
         facts: facts.clone(),
         reports: reports.clone(),
-        room,
+        room: room.clone(),
     };
     tokio::spawn(in_place::survey(inputs.clone(), settled, survey));
     let shown = known.clone();
@@ -138,9 +139,10 @@ pub async fn run() -> Result<(), AgentError> {
     let (backup, backups) = watch::channel(None);
     tokio::spawn(archiving::base::follow(inputs.clone(), backup));
     archiving::follow(inputs, told);
+    tokio::spawn(marks::follow(engine.clone(), known.clone(), reports.clone()));
     let (ask, questions) = mpsc::channel(16);
     let (standing, standings) = watch::channel(Standing::default());
-    exporter.begin(engine, facts.clone(), reports.clone(), standings);
+    exporter.begin(engine, facts.clone(), reports.clone(), standings, known.clone(), room);
     let listener = listen(ports::AGENT).await?;
     let host = here.host(&here.pod);
     let page = peers::page(&here.pod, reports.clone(), facts.clone(), ask);
@@ -474,8 +476,12 @@ impl Agent {
             });
             asking.go_on(&machine, now);
             self.metrics.leading(machine.leads(now));
-            self.standing
-                .send_replace(Standing { failsafe: machine.is_failsafe(now), led_at: machine.led_at() });
+            let drill = self.known.borrow().settings.backup.as_ref().and_then(|rule| rule.drill);
+            self.standing.send_replace(Standing {
+                failsafe: machine.is_failsafe(now),
+                led_at: machine.led_at(),
+                drill,
+            });
             let settled = machine.restores();
             self.restores.send_if_modified(|known| std::mem::replace(known, settled.clone()) != settled);
             self.go_on_with(&mut story, &machine, now);

@@ -457,7 +457,7 @@ impl Driver {
             return Err(failed(problem));
         }
         let (engine, other) = (self.engine.clone(), self.something_else());
-        let begins = || self.facts.send_modify(|facts| facts.joining = true);
+        let begins = |_: &str| self.facts.send_modify(|facts| facts.joining = true);
         let restored = tokio::select! {
             restored = restoring::restore(&engine, rule, paths::PROGRAM, begins) => restored,
             () = other => return Ok(()),

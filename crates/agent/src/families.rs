@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use keelson_api::instance::Report;
+use keelson_api::instance::{InstanceSettings, Report};
+use keelson_api::v1::BackupPhase;
 use keelson_engine::postgres::{DatabaseMetrics, Metrics as Numbers, StandbyMetrics};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -12,6 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::metrics::Standing;
+use crate::room::Room;
 
 /// So many standbys have series of their own: whoever follows chooses its name.
 const MOST_STANDBYS: usize = 32;
@@ -88,9 +90,24 @@ pub fn agent(page: &mut Page<'_>, report: &Report, standing: Standing) -> fmt::R
     let help = "1 while this instance leads without a Lease that says so, since the others confirm it";
     page.gauge("keelson_agent_failsafe", help, u8::from(standing.failsafe))?;
     archive(page, report)?;
+    if let Some(followers) = &report.followers {
+        let help = "Instances that follow this one, the primary, and have caught up";
+        page.gauge("keelson_agent_followers", help, number(followers.len() as u64))?;
+    }
+    drill(page, report, standing)?;
     let Some(led_at) = standing.led_at else { return Ok(()) };
     let help = "Time since somebody was last known to lead, this instance or another";
     page.gauge("keelson_agent_leader_age_seconds", help, led_at.elapsed().as_secs_f64())
+}
+
+/// How drills went, on the primary of a database that has had one.
+fn drill(page: &mut Page<'_>, report: &Report, standing: Standing) -> fmt::Result {
+    let Some(drill) = standing.drill.filter(|_| report.archive.is_some()) else { return Ok(()) };
+    let help = "1 while the last drill of its backups has failed";
+    page.gauge("keelson_agent_drill_failing", help, u8::from(drill.failing))?;
+    let Some(last) = drill.last_success else { return Ok(()) };
+    let help = "When a drill last succeeded, as a Unix time";
+    page.gauge("keelson_agent_drill_last_success_timestamp_seconds", help, last.as_second() as f64)
 }
 
 /// How it stands with the archive of the log, on the primary of a database whose log goes anywhere.
@@ -104,7 +121,10 @@ fn archive(page: &mut Page<'_>, report: &Report) -> fmt::Result {
         let help = "Time until the volume is full with log that can't be archived, at the present rate";
         page.gauge("keelson_agent_archive_volume_left_seconds", help, number(left))?;
     }
-    let seconds = |time: jiff::Timestamp| time.as_millisecond() as f64 / 1000.0;
+    if let Some(finished) = archive.last_backup {
+        let help = "When the last base backup in the repository was complete, as a Unix time";
+        page.gauge("keelson_agent_backup_last_timestamp_seconds", help, seconds(finished))?;
+    }
     if let Some(first) = archive.first_recoverable {
         let help = "The first moment that can be restored, as a Unix time";
         page.gauge("keelson_agent_recoverable_first_timestamp_seconds", help, seconds(first))?;
@@ -112,6 +132,33 @@ fn archive(page: &mut Page<'_>, report: &Report) -> fmt::Result {
     let Some(last) = archive.last_recoverable else { return Ok(()) };
     let help = "The last moment that certainly can be restored, as a Unix time";
     page.gauge("keelson_agent_recoverable_last_timestamp_seconds", help, seconds(last))
+}
+
+/// Whether the last base backup that this instance was to make has failed.
+pub fn backup(page: &mut Page<'_>, report: &Report) -> fmt::Result {
+    let Some(last) = &report.backup else { return Ok(()) };
+    let failed = last.phase.parse() == Ok(BackupPhase::Failed);
+    let Some(finished) = last.finished.filter(|_| failed) else { return Ok(()) };
+    let help = "When the base backup failed that this instance was to make last, as a Unix time";
+    page.gauge("keelson_agent_backup_failed_timestamp_seconds", help, seconds(finished))
+}
+
+/// What was asked for, so that whoever watches can tell what is missing.
+pub fn asked(page: &mut Page<'_>, settings: &InstanceSettings) -> fmt::Result {
+    let help = "How many instances the database is to have";
+    page.gauge("keelson_agent_instances_wanted", help, settings.replicas)?;
+    let Some(certificate) = &settings.certificate else { return Ok(()) };
+    let help = "When the certificate of the database's instances ends, as a Unix time";
+    page.gauge("keelson_agent_certificate_end_timestamp_seconds", help, seconds(certificate.not_after))
+}
+
+/// The volume with the data, where anything is known of it.
+pub fn volume(page: &mut Page<'_>, room: Room) -> fmt::Result {
+    if room.size == 0 {
+        return Ok(());
+    }
+    page.gauge("keelson_agent_volume_size_bytes", "The size of the volume", number(room.size))?;
+    page.gauge("keelson_agent_volume_free_bytes", "What is free on the volume", number(room.free))
 }
 
 /// The numbers of the database, as far as they are known.
@@ -260,6 +307,11 @@ fn databases(page: &mut Page<'_>, numbers: &Numbers) -> fmt::Result {
 
 fn labelled<'a>(label: &'static str, counts: &'a BTreeMap<String, u64>) -> impl Iterator<Item = Series<'a>> {
     counts.iter().map(move |(of, count)| (vec![(label, of.as_str())], number(*count)))
+}
+
+/// A moment, as those who collect know it.
+fn seconds(time: jiff::Timestamp) -> f64 {
+    time.as_millisecond() as f64 / 1000.0
 }
 
 /// Who collects knows no other numbers.

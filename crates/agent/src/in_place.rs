@@ -290,7 +290,9 @@ pub(crate) async fn restore(
     let folder = engine.begin_restore_beside().await.map_err(failed)?;
     let (serving, recovery) = Serving::bring_back(&repository, &choice, &folder, program).await?;
     let timeline = u32::try_from(timeline).unwrap_or(u32::MAX);
-    let made = engine.finish_restore_beside(&recovery, &rule.name, timeline).await.map_err(failed);
+    let made = engine.finish_restore_beside(&recovery, &rule.name, timeline).await;
+    // PostgreSQL only says that it was not given a file of the log.
+    let made = made.map_err(|error| serving.trouble().unwrap_or_else(|| failed(error)));
     serving.end(&folder).await;
     tracing::info!(restore = rule.name, timeline = made?, "its data is whole, beside the old one");
     Ok(())

@@ -1,6 +1,8 @@
 //! The first process in each database's container. It runs the database, takes part in leadership, leads
 //! writers to the primary, and tells what it knows.
 //!
+//! The same program runs drills of a database's backups, in pods of their own (`drill`).
+//!
 //! It holds no decision worth testing on a cluster: who leads is decided by [`keelson_ha`], what the
 //! database program has to do next by [`steps`], both without IO.
 
@@ -10,12 +12,14 @@ mod asking;
 mod catching_up;
 mod credentials;
 pub mod doors;
+mod drill;
 mod driver;
 mod environment;
 pub mod facts;
 mod families;
 mod in_place;
 mod lease;
+mod marks;
 mod metrics;
 mod peers;
 mod readers;
@@ -32,6 +36,7 @@ mod trust;
 pub mod way;
 
 pub use agent::{AgentError, run};
+pub use drill::{DrillError, run as run_drill};
 pub use environment::{Environment, EnvironmentError};
 /// Whether bugs could be planted in this build, as only the simulator's may be.
 pub use keelson_ha::planted::PLANTED;

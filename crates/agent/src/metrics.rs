@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::Request;
-use keelson_api::instance::Report;
+use keelson_api::instance::{DrillNote, Report};
 use keelson_engine::postgres::{Metrics as Numbers, Postgres};
 use keelson_kit::serve::{Handler, handler};
 use keelson_kit::telemetry::Metrics;
@@ -20,7 +20,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::facts::Facts;
-use crate::families::{Page, agent, postgres};
+use crate::families::{Page, agent, asked, backup, postgres, volume};
+use crate::room::Room;
+use crate::settings::Known as Settings;
 
 /// So many databases have series of their own, the oldest. All are in the number of databases.
 pub const MOST_DATABASES: usize = 64;
@@ -44,6 +46,8 @@ pub struct Standing {
     pub failsafe: bool,
     /// When somebody was last known to lead.
     pub led_at: Option<std::time::Instant>,
+    /// How drills of its backups went, where there are any.
+    pub drill: Option<DrillNote>,
 }
 
 /// Where numbers come from.
@@ -53,6 +57,8 @@ struct Source {
     answers: Box<dyn Fn() -> bool + Send + Sync>,
     reports: watch::Receiver<Report>,
     standing: watch::Receiver<Standing>,
+    settings: watch::Receiver<Settings>,
+    room: watch::Receiver<Room>,
 }
 
 /// What is known of the database's numbers.
@@ -89,12 +95,14 @@ impl Exporter {
     }
 
     /// From now on there is a database to ask.
-    pub fn begin(
+    pub(crate) fn begin(
         &self,
         engine: Arc<Postgres>,
         facts: watch::Receiver<Facts>,
         reports: watch::Receiver<Report>,
         standing: watch::Receiver<Standing>,
+        settings: watch::Receiver<Settings>,
+        room: watch::Receiver<Room>,
     ) {
         let ask = move || {
             let engine = engine.clone();
@@ -104,7 +112,8 @@ impl Exporter {
             Box::pin(async move { told.await.ok() }) as BoxFuture<'static, Option<Numbers>>
         };
         let answers = move || facts.borrow().status.is_some();
-        self.set(Source { ask: Box::new(ask), answers: Box::new(answers), reports, standing });
+        let (ask, answers) = (Box::new(ask), Box::new(answers));
+        self.set(Source { ask, answers, reports, standing, settings, room });
     }
 
     fn set(&self, source: Source) {
@@ -172,6 +181,9 @@ impl Collector for Exporter {
         let mut page = Page::new(encoder);
         let Some(source) = self.0.source.get() else { return postgres(&mut page, false, None) };
         agent(&mut page, &source.reports.borrow(), *source.standing.borrow())?;
+        backup(&mut page, &source.reports.borrow())?;
+        asked(&mut page, &source.settings.borrow().settings)?;
+        volume(&mut page, *source.room.borrow())?;
         let known = self.known();
         let recent = known.answer.as_ref().filter(|(at, _)| at.elapsed() < KEPT);
         let numbers = recent.map(|(_, numbers)| numbers);

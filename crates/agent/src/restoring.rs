@@ -26,12 +26,12 @@ const NOBODY: u8 = 200;
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Makes the database from what a repository has. Nothing is made where the target can't be reached; where it can be, that
-/// is told before it begins. `program` is what PostgreSQL calls to ask for the log.
+/// is told before it begins, with the name of the backup. `program` is what PostgreSQL calls to ask for the log.
 pub(crate) async fn restore(
     engine: &Postgres,
     rule: &RestoreRule,
     program: &str,
-    begins: impl Fn(),
+    begins: impl Fn(&str),
 ) -> Result<(), Trouble> {
     let repository = place::open(&rule.from)?;
     let choice = chosen(&repository, rule).await.map_err(|trouble| {
@@ -47,7 +47,7 @@ pub(crate) async fn restore(
         )));
     }
     tracing::info!(from = repository.location(), backup = name, target = %choice.target, "a database is restored");
-    begins();
+    begins(&name);
     let failed = |error: keelson_engine::Error| {
         let problem = format!("the restore from {} failed: {error}", repository.location());
         match error {
@@ -60,7 +60,9 @@ pub(crate) async fn restore(
     };
     let folder = engine.begin_restore().await.map_err(failed)?;
     let (serving, recovery) = Serving::bring_back(&repository, &choice, &folder, program).await?;
-    let finished = engine.finish_restore(&recovery).await.map_err(failed);
+    let finished = engine.finish_restore(&recovery).await;
+    // PostgreSQL only says that it was not given the file.
+    let finished = finished.map_err(|error| serving.trouble().unwrap_or_else(|| failed(error)));
     serving.end(&folder).await;
     let system = finished?;
     tracing::info!(system, "a database was restored");
@@ -116,6 +118,8 @@ fn target(point: &RestorePoint) -> Result<Target, String> {
 pub(crate) struct Serving {
     task: tokio::task::JoinHandle<()>,
     socket: PathBuf,
+    /// What was last wrong with a file that was asked for.
+    trouble: watch::Receiver<Option<Trouble>>,
 }
 
 impl Serving {
@@ -159,20 +163,26 @@ impl Serving {
     fn begin(socket: &Path, fetcher: Arc<Fetcher>, within: PathBuf) -> std::io::Result<Serving> {
         let _ = std::fs::remove_file(socket);
         let listener = UnixListener::bind(socket)?;
+        let (troubles, trouble) = watch::channel(None);
+        let troubles = Arc::new(troubles);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (fetcher, within) = (fetcher.clone(), within.clone());
+                let (fetcher, within, troubles) = (fetcher.clone(), within.clone(), troubles.clone());
                 tokio::spawn(async move {
                     let mut stream = BufReader::new(stream);
                     let mut wish = String::new();
                     if stream.read_line(&mut wish).await.is_ok() {
-                        let code = answer(&fetcher, &within, wish.trim_end_matches('\n')).await;
+                        let code = answer(&fetcher, &within, wish.trim_end_matches('\n'), &troubles).await;
                         let _ = stream.get_mut().write_all(format!("{code}\n").as_bytes()).await;
                     }
                 });
             }
         });
-        Ok(Serving { task, socket: socket.to_owned() })
+        Ok(Serving { task, socket: socket.to_owned(), trouble })
+    }
+
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        self.trouble.borrow().clone()
     }
 }
 
@@ -183,7 +193,12 @@ impl Drop for Serving {
     }
 }
 
-async fn answer(fetcher: &Fetcher, within: &Path, wish: &str) -> u8 {
+async fn answer(
+    fetcher: &Fetcher,
+    within: &Path,
+    wish: &str,
+    troubles: &watch::Sender<Option<Trouble>>,
+) -> u8 {
     let Some((name, to)) = wish.split_once(' ') else { return NOBODY };
     let to = Path::new(to);
     // Only what is being restored is written to.
@@ -193,6 +208,7 @@ async fn answer(fetcher: &Fetcher, within: &Path, wish: &str) -> u8 {
     let fetched = fetcher.fetch(name, to).await;
     if let Err(error) = &fetched {
         tracing::error!(name, %error, "a file of the log could not be fetched");
+        troubles.send_replace(Some(Trouble::from(error)));
     }
     Fetched::exit_code(&fetched)
 }

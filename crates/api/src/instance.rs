@@ -14,11 +14,16 @@ use crate::v1::{Durability, Engine, Leadership, Role, StandbyPolicy};
 use crate::value::Version;
 
 mod backup;
+mod drill;
 mod in_place;
 
 pub use backup::{
     ArchiveReport, BackupOrder, BackupReport, BackupRule, RestorePoint, RestoreRule, Store, Use,
     backup_reasons,
+};
+pub use drill::{
+    DRILL_VARIABLE, DrillChecks, DrillNote, DrillPhase, DrillReport, DrillRule, Mark, ask_for_drill,
+    drill_reasons,
 };
 
 pub use in_place::{InPlaceReport, InPlaceRule, InPlaceStage, KeptReport};
@@ -35,6 +40,9 @@ pub mod labels {
     pub const DATABASE_UID: &str = "keelson.dev/database-uid";
     /// What an instance does, on its pod, set by its own agent: one of [`super::roles`].
     pub const ROLE: &str = "keelson.dev/role";
+    /// The name of the Database, on the pod of its drill, which is none of its instances and carries no other label
+    /// by which those are found.
+    pub const DRILL_OF: &str = "keelson.dev/drill-of";
 }
 
 /// The values of the label [`labels::ROLE`], which routing goes by.
@@ -54,6 +62,9 @@ pub mod annotations {
     /// On a pod, by the operator: a token. The agent restarts its database, and not the container, when
     /// it is another than the one that it acted on last.
     pub const RESTART: &str = "keelson.dev/restart";
+
+    /// On the pod of a drill, by itself: a [`DrillReport`](super::DrillReport) as JSON.
+    pub const DRILL_REPORT: &str = "keelson.dev/drill-report";
 
     /// On the Lease, by the leader: grows by one with each change of holder.
     pub const EPOCH: &str = "keelson.dev/epoch";
@@ -77,10 +88,16 @@ pub mod annotations {
 
     /// On a Database, by a person: any text. Another one gives it other passwords and another key.
     pub const ROTATE_SECRETS: &str = "keelson.dev/rotate-secrets";
+    /// On a Database, by a person: any text. Another one asks for a drill. On the pod of a drill, by the operator: the
+    /// text that it was asked for with.
+    pub const DRILL: &str = "keelson.dev/drill";
     /// On a Database, by a person: `yes` lets it take the volumes that an older one of its name has left.
     pub const ADOPT_VOLUMES: &str = "keelson.dev/adopt-volumes";
     /// On a Database, by a person: the name of a restore in place. The data that it put aside is removed.
     pub const DISCARD_OLD_DATA: &str = "keelson.dev/discard-old-data";
+    /// On a Database, by a person: any text. Another one replaces its instances, one after another, the leader last
+    /// and after a handover.
+    pub const RESTART_INSTANCES: &str = "keelson.dev/restart-instances";
     /// On the claim of a volume, by the operator: the uid of the Database that had left it, and from which it was taken.
     pub const ADOPTED_FROM: &str = "keelson.dev/adopted-from";
 }
@@ -182,6 +199,11 @@ impl Names<'_> {
     /// The Secret with certificate and key.
     pub fn tls(&self) -> String {
         format!("{}-tls", self.0)
+    }
+
+    /// The pod of a drill, its claim, its account and what that may do.
+    pub fn drill(&self) -> String {
+        format!("{}-drill", self.0)
     }
 
     /// The pod of an instance.

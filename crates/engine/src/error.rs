@@ -87,6 +87,14 @@ pub enum Error {
         /// The note that says so, on the volume.
         note: PathBuf,
     },
+    /// A check has found damage.
+    #[error("{what} is damaged: {said}")]
+    Inconsistent {
+        /// What.
+        what: String,
+        /// The check's own words.
+        said: String,
+    },
     /// The call needs the process to run, or not to.
     #[error("{doing}: the database {}", if *.running { "is running" } else { "is not running" })]
     Running {

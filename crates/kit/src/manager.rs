@@ -126,6 +126,8 @@ impl Manager {
     ) -> Result<Self, rustls::Error> {
         let certificates = keeper.certificates();
         let tls = certificates.tls()?;
+        let shown = certificates.clone();
+        self.metrics.certificate(move || shown.until());
         self.health.ready("certificates", move || certificates.valid());
         let metrics = self.metrics.clone();
         let webhooks = webhooks.observe(move |path, outcome, took| metrics.review(path, outcome, took));

@@ -150,7 +150,8 @@ impl<R: Reconciler> Kind<R> {
 
     /// Objects of this kind are not its children, but belong to it by a label whose value is its name, as
     /// the pods of a StatefulSet that is a child do. [`Round::related`] has them, as far as `trim` leaves
-    /// them, and a change to that is a reason to look.
+    /// them, and a change to that is a reason to look. Where others of the kind belong to it by another label, that
+    /// is another watch, and [`Round::related_by`] has them.
     pub fn watches<C: Resource<DynamicType = ()>>(self, label: &str, trim: Trim) -> Self {
         self.child::<C>(Interest::Related, Some(label.to_owned()), Some(trim))
     }
@@ -193,10 +194,16 @@ impl<R: Reconciler> Kind<R> {
         self.unread.iter()
     }
 
-    /// The kinds of what belongs to it by a label.
+    /// The kinds of what belongs to it by a label, each once.
     pub fn related(&self) -> impl Iterator<Item = &ApiResource> {
         let related = self.children.iter().filter(|child| child.interest == Interest::Related);
-        related.map(|child| &child.resource)
+        let mut named: Vec<&ApiResource> = Vec::new();
+        for child in related {
+            if !named.contains(&&child.resource) {
+                named.push(&child.resource);
+            }
+        }
+        named.into_iter()
     }
 
     /// Whether objects get a finalizer.

@@ -124,7 +124,8 @@ impl Round {
     ///
     /// The kind must have been named with [`owns`](crate::Kind::owns) or
     /// [`owns_content`](crate::Kind::owns_content); one that was named with
-    /// [`owns_unread`](crate::Kind::owns_unread) is sent each time. Returns whether anything was written.
+    /// [`owns_unread`](crate::Kind::owns_unread) is sent each time. Returns whether more is known of it than before: it was
+    /// written, or was found to be newer than any watch had told.
     pub async fn apply<C>(&self, child: &C) -> Result<bool, Error>
     where
         C: Resource<DynamicType = ()> + Serialize,
@@ -209,7 +210,26 @@ impl Round {
         C: Resource<DynamicType = ()> + DeserializeOwned,
     {
         let resource = ApiResource::erase::<C>(&());
-        let held = self.shared.source(&resource).map(|source| source.store().members(&self.key));
+        self.members(&resource, self.shared.source(&resource))
+    }
+
+    /// The same, where [`watches`](crate::Kind::watches) was called more than once for a kind: those that it named this
+    /// label for.
+    pub fn related_by<C>(&self, label: &str) -> Result<Vec<C>, Error>
+    where
+        C: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let resource = ApiResource::erase::<C>(&());
+        let named = |source: &&Arc<Source>| source.resource() == &resource && source.labels() == Some(label);
+        self.members(&resource, self.shared.children.iter().find(named))
+    }
+
+    fn members<C: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        source: Option<&Arc<Source>>,
+    ) -> Result<Vec<C>, Error> {
+        let held = source.map(|source| source.store().members(&self.key));
         let texts = held.into_iter().flatten().filter_map(|held| held.text);
         let read = texts.map(|text| {
             serde_json::from_slice(&text).map_err(|source| {
@@ -322,8 +342,14 @@ impl Apply<'_> {
                 Ok(false)
             }
             // Another process applied it. What it left may tell that nothing is to be written, else a read.
-            None if self.is_as_left(&held) || self.is_as_desired().await? => Ok(false),
-            _ => self.write(true).await,
+            None if self.is_as_left(&held) => Ok(false),
+            None => match self.as_desired().await? {
+                // The watch, when it comes to tell of that, will have no news: whoever goes by what it told before
+                // would never hear of it.
+                Some(version) => Ok(version != held.version),
+                None => self.write(true).await,
+            },
+            Some(_) => self.write(true).await,
         }
     }
 
@@ -373,16 +399,13 @@ impl Apply<'_> {
         self.taken("somebody else has made it".to_owned())
     }
 
-    async fn is_as_desired(&self) -> Result<bool, Error> {
+    /// The version in which it is as it should be, if it is.
+    async fn as_desired(&self) -> Result<Option<u64>, Error> {
         let found =
             self.api().get_opt(&self.key.name).await.map_err(|source| self.failed("reading", source))?;
-        let Some(found) = found else { return Ok(false) };
+        let Some(found) = found else { return Ok(None) };
         let value = serde_json::to_value(&found).unwrap_or_default();
-        let same = desired::is_within(&self.value, &value);
-        if same {
-            self.learn(found);
-        }
-        Ok(same)
+        Ok(desired::is_within(&self.value, &value).then(|| self.learn(found)))
     }
 
     async fn write(&self, force: bool) -> Result<bool, Error> {
@@ -428,11 +451,14 @@ impl Apply<'_> {
         done.map(drop).map_err(|source| self.failed("letting go of", source))
     }
 
-    fn learn(&self, mut written: DynamicObject) {
+    /// Enters what the API server has answered. Returns its version.
+    fn learn(&self, mut written: DynamicObject) -> u64 {
         let mut held = self.source.hold(&mut written);
         held.left = None;
         held.applied = Some(Applied { desired: self.hash, fingerprint: held.fingerprint });
+        let version = held.version;
         self.source.store().wrote(self.key.clone(), held);
+        version
     }
 
     fn api(&self) -> Api<DynamicObject> {

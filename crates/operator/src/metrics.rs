@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use keelson_kit::controller::Key;
 use keelson_kit::telemetry::Metrics;
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
@@ -21,14 +22,23 @@ struct Of {
 pub struct Databases {
     gauge: Family<Of, Gauge>,
     known: Arc<Mutex<HashMap<Key, String>>>,
+    drills: Family<Ended, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    result: &'static str,
 }
 
 impl Databases {
     /// Adds them to an operator's metrics.
     pub fn new(metrics: &Metrics) -> Databases {
         let databases = Databases::default();
-        let gauge = databases.gauge.clone();
-        metrics.registry(|own| own.register("databases_total", "Databases by namespace and phase", gauge));
+        let (gauge, drills) = (databases.gauge.clone(), databases.drills.clone());
+        metrics.registry(|own| {
+            own.register("databases_total", "Databases by namespace and phase", gauge);
+            own.register("drills", "Drills of backups that have ended, by how", drills);
+        });
         databases
     }
 
@@ -44,6 +54,14 @@ impl Databases {
             None => drop(known.insert(key.clone(), phase.to_owned())),
         }
         self.add(key, phase, 1);
+    }
+
+    /// A drill has ended, if one has.
+    pub fn drilled(&self, passed: Option<bool>) {
+        if let Some(passed) = passed {
+            let result = if passed { "succeeded" } else { "failed" };
+            self.drills.get_or_create(&Ended { result }).inc();
+        }
     }
 
     /// There is no such Database any more.
@@ -116,13 +134,16 @@ mod tests {
         let metrics = Metrics::new(crate::NAME);
         let second = Duration::from_secs(1);
         metrics.build("1.2.3");
+        metrics.certificate(|| Some(jiff::Timestamp::UNIX_EPOCH));
         metrics.round("Database", Ended::Panicked, second);
         metrics.load("Database", 1, 1);
         metrics.retry("Database", Class::Transient);
         metrics.request("get", 200, second);
         metrics.watch_restarted("Database");
         metrics.review("/convert", Outcome::Done, second);
-        Databases::new(&metrics).is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
+        let databases = Databases::new(&metrics);
+        databases.is(&Key { namespace: "shop".into(), name: "a".into() }, "Running");
+        databases.drilled(Some(true));
         let page = metrics.render_plain();
         let shown = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
         let shown: BTreeSet<String> = shown.map(|(name, _)| name.to_owned()).collect();

@@ -33,8 +33,8 @@ pub fn rights() -> Result<Rights, RootError> {
     databases.extend([
         // Backups that are due are made, those that people have made are marked, and those that are no more removed.
         rule(GROUP, &["backups"], &["create", "patch", "delete"], &[]),
-        // To replace and to restart instances, and to let volumes grow and go.
-        rule("", &["pods", "persistentvolumeclaims"], &["patch", "delete"], &[]),
+        // To replace and to restart instances, to let volumes grow and go, and for drills.
+        rule("", &["pods", "persistentvolumeclaims"], &["create", "patch", "delete"], &[]),
         // To ask for a handover and to clean up. Beyond that, nobody may give to others what they do not have
         // themselves: all that agents may do.
         rule(

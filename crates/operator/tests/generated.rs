@@ -20,7 +20,19 @@ fn generated_files_are_up_to_date() {
 }
 
 #[test]
-fn the_plain_manifest_is_what_helm_makes_of_the_chart() {
-    let text = generate::chart::install(&testbed::helm().unwrap(), &generate::root()).unwrap();
-    assert_fresh(Path::new(generate::chart::INSTALL), &text);
+fn what_is_installed_without_helm_is_what_helm_makes_of_the_chart() {
+    for (path, text) in generate::installs().unwrap() {
+        assert_fresh(&path, &text);
+    }
+}
+
+#[test]
+fn nothing_is_left_of_what_is_no_longer_generated() {
+    let made: Vec<_> = generate::installs().unwrap().into_iter().map(|(path, _)| path).collect();
+    for folder in [generate::kustomize::FOLDER, "deploy/olm/manifests", "deploy/olm/metadata"] {
+        for entry in std::fs::read_dir(generate::root().join(folder)).unwrap() {
+            let path = Path::new(folder).join(entry.unwrap().file_name());
+            assert!(made.contains(&path), "{} is generated no longer: remove it", path.display());
+        }
+    }
 }

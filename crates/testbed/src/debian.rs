@@ -43,7 +43,7 @@ pub(crate) fn install_packages(progress: &Progress) -> Result<()> {
     })
 }
 
-fn apt(arguments: &[&str]) -> Result<()> {
+pub(crate) fn apt(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
     run_command(command).map(drop)
@@ -287,7 +287,7 @@ fn busybox(cache: &Cache, progress: &Progress) -> Result<PathBuf> {
 }
 
 /// Downloads a package and lays its files out below `root`, without its documentation.
-fn unpack_package(package: &str, folder: &Path, root: &Path) -> Result<()> {
+pub(crate) fn unpack_package(package: &str, folder: &Path, root: &Path) -> Result<()> {
     let mut download = Command::new("apt-get");
     download.args(["download", package]).current_dir(folder);
     run_command(download)?;

@@ -93,6 +93,19 @@ pub fn helm() -> Result<PathBuf> {
     Ok(Programs::build_modules(&cache, &progress, &MODULES[4..])?.find("helm"))
 }
 
+/// Builds kubectl, if it is not in the cache yet, and says where it is.
+pub fn kubectl() -> Result<PathBuf> {
+    let cache = Cache::open()?;
+    let progress = Progress::new(&cache);
+    Ok(Programs::build_kubernetes(&cache, &progress)?.find("kubectl"))
+}
+
+/// Builds what validates a bundle for the Operator Lifecycle Manager, if it is not in the cache yet, and says where it is.
+pub fn bundle_validator() -> Result<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("go/olm");
+    build_go("building the validator of OLM bundles", &folder, ".", "validate-bundle")
+}
+
 /// Builds the S3 server (`versitygw`), if it is not in the cache yet, and says where it is.
 pub fn s3_server() -> Result<PathBuf> {
     let cache = Cache::open()?;

@@ -22,10 +22,10 @@ use crate::steps::Acting;
 
 const LONG: Duration = Duration::from_secs(60);
 /// What PostgreSQL calls: this very program, told by a variable what it is wanted for.
-const PROGRAM: &str = "/mnt/ask";
+pub(crate) const PROGRAM: &str = "/mnt/ask";
 const WISH: &str = "KEELSON_TEST_WISH";
 
-fn layout(name: &str) -> Layout {
+pub(crate) fn layout(name: &str) -> Layout {
     let layout = Layout {
         volume: Path::new("/mnt").join(name),
         sockets: Path::new("/run").join(name),
@@ -36,7 +36,7 @@ fn layout(name: &str) -> Layout {
     layout
 }
 
-fn settings(name: &str, port: u16) -> Settings {
+pub(crate) fn settings(name: &str, port: u16) -> Settings {
     let password = Secret::new("for replicas");
     Settings {
         name: name.to_owned(),
@@ -51,7 +51,7 @@ fn settings(name: &str, port: u16) -> Settings {
     }
 }
 
-fn store() -> Store {
+pub(crate) fn store() -> Store {
     let repository = json!({"folder": {"claim": "disk", "path": "shop/orders"}});
     let repository = serde_json::from_value(repository).unwrap();
     Store { repository, credentials: None, key: None, folder: Some("/mnt/store".to_owned()) }
@@ -72,6 +72,8 @@ fn known() -> Known {
         incrementals: 6,
         retention: Some("30d".to_owned()),
         order: None,
+        marks: true,
+        drill: None,
     });
     Known { settings, fingerprint: "1".to_owned() }
 }
@@ -110,7 +112,7 @@ async fn facts(engine: &Postgres) -> Facts {
     }
 }
 
-async fn sql(engine: &Postgres, statement: &str) -> String {
+pub(crate) async fn sql(engine: &Postgres, statement: &str) -> String {
     let client = engine.connect().await.unwrap();
     let answer =
         client.simple_query(statement).await.unwrap_or_else(|error| panic!("{statement}: {error:?}"));
@@ -122,7 +124,7 @@ async fn sql(engine: &Postgres, statement: &str) -> String {
 }
 
 /// Ends the segment that is written to, and waits until all that is finished was sent.
-async fn send(engine: &Postgres) {
+pub(crate) async fn send(engine: &Postgres) {
     sql(engine, "SELECT pg_logical_emit_message(true, 'test', 'the end of a segment')").await;
     sql(engine, "SELECT pg_switch_wal()").await;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -136,7 +138,11 @@ async fn send(engine: &Postgres) {
     .unwrap();
 }
 
-async fn archived(told: &watch::Receiver<Told>, what: &str, holds: impl Fn(&ArchiveReport) -> bool) {
+pub(crate) async fn archived(
+    told: &watch::Receiver<Told>,
+    what: &str,
+    holds: impl Fn(&ArchiveReport) -> bool,
+) {
     until(what, LONG, || async {
         match told.borrow().archive.clone() {
             Some(archive) if holds(&archive) => Look::There(()),
@@ -147,7 +153,11 @@ async fn archived(told: &watch::Receiver<Told>, what: &str, holds: impl Fn(&Arch
     .unwrap();
 }
 
-async fn backed_up(known: &watch::Sender<Known>, reports: &watch::Receiver<Option<BackupReport>>, uid: &str) {
+pub(crate) async fn backed_up(
+    known: &watch::Sender<Known>,
+    reports: &watch::Receiver<Option<BackupReport>>,
+    uid: &str,
+) {
     let order = |order| known.send_modify(|known| known.settings.backup.as_mut().unwrap().order = order);
     let (name, instance) = (uid.to_owned(), "orders-0".to_owned());
     order(Some(BackupOrder { name, uid: uid.to_owned(), instance, method: None, keep: false }));
@@ -190,14 +200,14 @@ fn the_log_is_asked_for() {
 }
 
 /// A primary whose log is archived, and those who would tell it anything.
-struct Shop {
-    known: watch::Sender<Known>,
-    inputs: Inputs,
-    tolds: watch::Receiver<Told>,
+pub(crate) struct Shop {
+    pub known: watch::Sender<Known>,
+    pub inputs: Inputs,
+    pub tolds: watch::Receiver<Told>,
     _others: (watch::Sender<Facts>, watch::Sender<Report>, watch::Sender<Room>),
 }
 
-async fn primary() -> Arc<Postgres> {
+pub(crate) async fn primary() -> Arc<Postgres> {
     let one = Arc::new(Postgres::open(layout("one"), settings("one", 5432)).await.unwrap());
     one.initialise().await.unwrap();
     starts(&one, &keelson_engine::Role::Primary).await;
@@ -209,7 +219,7 @@ async fn starts(engine: &Postgres, role: &keelson_engine::Role) {
     engine.ready(LONG).await.unwrap();
 }
 
-async fn archives(engine: Arc<Postgres>) -> Shop {
+pub(crate) async fn archives(engine: Arc<Postgres>) -> Shop {
     let (known, knowns) = watch::channel(known());
     let (facts_of, facts) = watch::channel(facts(&engine).await);
     let (reports_of, reports) = watch::channel(Report { role: Role::Primary, ..Report::default() });
@@ -270,8 +280,8 @@ async fn stopped(engine: &Postgres) -> Offline {
     }
 }
 
-/// What PostgreSQL calls to ask for the log.
-fn asking() {
+/// Puts the program there that PostgreSQL calls for the log.
+pub(crate) fn prepare_program() {
     let script = format!(
         "#!/bin/sh\n{WISH}=\"$2 $3 $4\" exec /mnt/program --exact archiving::inside::the_log_is_asked_for --nocapture\n"
     );
@@ -281,7 +291,7 @@ fn asking() {
 }
 
 async fn the_whole_way() {
-    asking();
+    prepare_program();
     let one = primary().await;
     let Shop { known, inputs, tolds, .. } = &archives(one.clone()).await;
     let (backup, backups) = watch::channel(None);
@@ -318,7 +328,7 @@ async fn the_whole_way() {
     let two = Postgres::open(layout("two"), settings("two", 5433)).await.unwrap();
     let wish = |to| RestoreRule { from: store(), backup: None, to, timeline: None };
     let early = wish(RestorePoint::Time(Timestamp::UNIX_EPOCH));
-    let refused = restore(&two, &early, PROGRAM, || panic!("nothing begins")).await.unwrap_err();
+    let refused = restore(&two, &early, PROGRAM, |_| panic!("nothing begins")).await.unwrap_err();
     assert_eq!(refused.reason, backup_reasons::TARGET_REFUSED);
     assert!(refused.problem.contains("Possible is from"), "{}", refused.problem);
 
@@ -326,12 +336,12 @@ async fn the_whole_way() {
     let files = std::fs::read_dir(log).unwrap().map(|file| file.unwrap().metadata().unwrap());
     let stored = files.map(|file| file.modified().unwrap()).max().unwrap();
     let late = wish(RestorePoint::Time(Timestamp::try_from(stored).unwrap()));
-    let refused = restore(&two, &late, PROGRAM, || ()).await.unwrap_err();
+    let refused = restore(&two, &late, PROGRAM, |_| ()).await.unwrap_err();
     assert_eq!((refused.reason, refused.passes), (backup_reasons::TARGET_REFUSED, false), "{refused:?}");
     assert!(refused.problem.contains("its last commit is of 20"), "{}", refused.problem);
     assert!(refused.problem.contains("Ask for an earlier moment"), "{}", refused.problem);
 
-    restore(&two, &wish(RestorePoint::Time(moment)), PROGRAM, || ()).await.unwrap();
+    restore(&two, &wish(RestorePoint::Time(moment)), PROGRAM, |_| ()).await.unwrap();
     starts(&two, &keelson_engine::Role::Primary).await;
     assert_eq!(sql(&two, "SELECT count(*) || ' ' || max(i) FROM public.t").await, "1002 1002");
     assert_eq!(two.status(LONG).await.unwrap().timeline, 2);
@@ -349,7 +359,7 @@ async fn the_whole_way() {
 
 /// To just before a mistake; and then, as that was none after all, to the end of the timeline that was left.
 async fn in_place_and_back() {
-    asking();
+    prepare_program();
     let one = primary().await;
     let Shop { known, inputs, tolds, .. } = &archives(one.clone()).await;
     let (backup, backups) = watch::channel(None);

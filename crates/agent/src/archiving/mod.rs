@@ -8,7 +8,7 @@
 
 pub(crate) mod base;
 #[cfg(test)]
-mod inside;
+pub(crate) mod inside;
 pub(crate) mod place;
 mod standing;
 
@@ -217,9 +217,9 @@ impl Archiving {
     }
 }
 
-/// Where and how to archive. An order is nothing to begin anew for.
+/// Where and how to archive. An order is nothing to begin anew for, nor what is said of drills.
 fn rule_of(known: &Known) -> Option<BackupRule> {
-    known.settings.backup.clone().map(|rule| BackupRule { order: None, ..rule })
+    known.settings.backup.clone().map(|rule| BackupRule { order: None, marks: false, drill: None, ..rule })
 }
 
 /// Makes sure that the repository is this database's own, so that it may be written to.
@@ -312,8 +312,9 @@ async fn look_at(writer: &Writer) -> keelson_backup::Result<Shelf> {
     let (size, looked) = (writer.claim().segment_size, Timestamp::now());
     let catalogue = writer.repository().catalogue(size).await?;
     let window = choose(&catalogue, size, &Target::Immediate, None).ok().map(|choice| choice.window);
+    let finished = catalogue.backups.iter().map(|backup| backup.finished).max();
     let backups = catalogue.backups.into_iter().map(|backup| backup.name).collect();
-    Ok(Shelf { first: window.map(|window| window.first), backups, looked: Some(looked) })
+    Ok(Shelf { first: window.map(|window| window.first), finished, backups, looked: Some(looked) })
 }
 
 /// How many files of the log wait, by PostgreSQL's own notes.

@@ -25,6 +25,8 @@ const LEAST: Duration = Duration::from_secs(20);
 pub(crate) struct Shelf {
     /// The first moment that can be restored.
     pub first: Option<Timestamp>,
+    /// When the last of the backups was complete.
+    pub finished: Option<Timestamp>,
     /// The names of the backups, oldest first.
     pub backups: Vec<String>,
     /// When it was looked.
@@ -99,6 +101,7 @@ impl Standing {
             problem,
             first_recoverable: first,
             last_recoverable: first.and(self.last.max(first)),
+            last_backup: shelf.and_then(|shelf| shelf.finished),
             backups: shelf.map(|shelf| shelf.backups.clone()),
             looked: shelf.and_then(|shelf| shelf.looked),
         }
@@ -144,7 +147,12 @@ mod tests {
     }
 
     fn calm(last: i64) -> Look {
-        let shelf = Shelf { first: Some(at(10)), backups: vec!["base_1".into()], looked: Some(at(20)) };
+        let shelf = Shelf {
+            first: Some(at(10)),
+            finished: Some(at(10)),
+            backups: vec!["base_1".into()],
+            looked: Some(at(20)),
+        };
         Look { last: Some(at(last)), shelf: Some(shelf), ..Look::default() }
     }
 

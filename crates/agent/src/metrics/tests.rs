@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
-use keelson_api::instance::ArchiveReport;
+use keelson_api::instance::{ArchiveReport, BackupReport, DrillNote};
 use keelson_engine::postgres::{DatabaseMetrics, StandbyMetrics};
 use keelson_kit::admin;
 use tokio::sync::watch;
@@ -67,6 +67,22 @@ fn numbers() -> Numbers {
     }
 }
 
+fn failed_backup() -> BackupReport {
+    let report = serde_json::json!({"uid": "u-1", "phase": "Failed", "finished": "1970-01-01T00:00:09Z"});
+    serde_json::from_value(report).unwrap()
+}
+
+fn settings() -> Settings {
+    let settings = serde_json::json!({
+        "engine": "postgres", "version": "17", "replicas": 3,
+        "durability": {"mode": "quorum", "whenAlone": "preferred"},
+        "failover": {"ttlMillis": 5000, "lookMillis": 1000, "marginMillis": 1000, "maxLagBytes": 1},
+        "app": {"database": "app", "role": "app"},
+        "certificate": {"notAfter": "1970-01-01T01:00:00Z"}
+    });
+    Settings { settings: serde_json::from_value(settings).unwrap(), fingerprint: String::new() }
+}
+
 /// An agent whose database answers as a function says.
 struct Bed {
     metrics: Metrics,
@@ -94,13 +110,20 @@ impl Bed {
                 full_in_seconds: Some(60),
                 first_recoverable: Some(Timestamp::UNIX_EPOCH),
                 last_recoverable: Timestamp::from_second(5).ok(),
+                last_backup: Timestamp::from_second(4).ok(),
                 ..ArchiveReport::default()
             }),
+            followers: Some(vec!["orders-1".to_owned()]),
+            backup: Some(failed_backup()),
             ..Report::default()
         });
         let led_at = Some(std::time::Instant::now());
-        let (_, standing) = watch::channel(Standing { failsafe: true, led_at });
-        exporter.set(Source { ask: Box::new(ask), answers: Box::new(answers), reports, standing });
+        let drill = Some(DrillNote { last_success: Timestamp::from_second(9).ok(), failing: true });
+        let (_, standing) = watch::channel(Standing { failsafe: true, led_at, drill });
+        let (_, settings) = watch::channel(settings());
+        let (_, room) = watch::channel(Room { size: 1 << 30, free: 1 << 29 });
+        let (ask, answers) = (Box::new(ask), Box::new(answers));
+        exporter.set(Source { ask, answers, reports, standing, settings, room });
         Bed { metrics, exporter, asked, _report: report }
     }
 
@@ -135,6 +158,14 @@ async fn numbers_of_a_database_that_answers_are_shown_in_their_units() {
         "keelson_agent_archive_failing 0.0",
         "keelson_agent_archive_volume_left_seconds 60.0",
         "keelson_agent_recoverable_last_timestamp_seconds 5.0",
+        "keelson_agent_backup_last_timestamp_seconds 4.0",
+        "keelson_agent_backup_failed_timestamp_seconds 9.0",
+        "keelson_agent_followers 1.0",
+        "keelson_agent_instances_wanted 3.0",
+        "keelson_agent_certificate_end_timestamp_seconds 3600.0",
+        "keelson_agent_volume_free_bytes 536870912.0",
+        "keelson_agent_drill_failing 1.0",
+        "keelson_agent_drill_last_success_timestamp_seconds 9.0",
         "keelson_postgres_connections{state=\"idle in transaction\"} 1.0",
         "keelson_postgres_checkpoint_write_seconds_total 1.5",
         "keelson_postgres_transactions_total{database=\"an \\\"odd\\\"\\n\\\\one\",result=\"commit\"} 40.0",

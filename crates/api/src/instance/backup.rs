@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::paths;
+use super::{DrillNote, paths};
 use crate::v1::{BackupMethod, BackupPhase, Repository};
 use crate::value::Written;
 
@@ -94,6 +94,12 @@ pub struct BackupRule {
     /// The base backup that is to be made now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<BackupOrder>,
+    /// Whether the primary writes marks that drills look for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub marks: bool,
+    /// How drills went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drill: Option<DrillNote>,
 }
 
 /// A base backup that is to be made.
@@ -182,6 +188,9 @@ pub struct ArchiveReport {
     /// The last moment that certainly can be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_recoverable: Option<Timestamp>,
+    /// When the last base backup in the repository was complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_backup: Option<Timestamp>,
     /// The names of the backups in the repository, once they are known, oldest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backups: Option<Vec<String>>,

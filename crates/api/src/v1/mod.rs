@@ -33,7 +33,8 @@ pub use settings::{
     Settings, StorageSettings,
 };
 pub use status::{
-    BackupSummary, Cause, DatabaseStatus, InstanceStatus, Leadership, OldData, Phase, RestoreSummary, Role,
+    BackupSummary, Cause, DatabaseStatus, DrillResult, DrillRunning, DrillSummary, InstanceStatus,
+    Leadership, OldData, Phase, RestoreSummary, Role,
 };
 pub use storage::{Autogrow, Storage, Volume};
 

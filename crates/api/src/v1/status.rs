@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::instance::DrillPhase;
 use crate::schema::conditions;
 use crate::value::{Version, Written, words};
 
@@ -240,7 +241,106 @@ pub struct BackupSummary {
     /// How many seconds that took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_drill_seconds: Option<i64>,
+    /// The drill under way and the last one, and what it found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drill: Option<DrillSummary>,
     /// When the next backup is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_backup: Option<Time>,
+}
+
+/// How it stands with rehearsed restores.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrillSummary {
+    /// The one under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<DrillRunning>,
+    /// The last one that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<DrillResult>,
+    /// When the next one is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Time>,
+    /// What keeps one from beginning that is due or asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
+    /// The text of the annotation `keelson.dev/drill` that was last acted on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
+}
+
+/// A drill under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrillRunning {
+    /// When it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Time>,
+    /// How far it is.
+    pub phase: Written<DrillPhase>,
+    /// What keeps its pod from starting, as the cluster says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// How a drill went, and what it proves.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrillResult {
+    /// The uid of its pod.
+    #[serde(default)]
+    pub run: String,
+    /// Whether all was well.
+    #[serde(default)]
+    pub passed: bool,
+    /// In a word that one can search a runbook for.
+    #[serde(default)]
+    pub reason: String,
+    /// In a sentence.
+    #[serde(default)]
+    pub message: String,
+    /// When it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished: Option<Time>,
+    /// The backup that was restored, by its name in the repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
+    /// The timeline on which the log was replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<i64>,
+    /// The place in the log up to which it was replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_of_log: Option<String>,
+    /// After how many seconds the database answered: the observed RTO.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rto_seconds: Option<i64>,
+    /// How old the newest mark was that was found when the drill began, in seconds: the observed RPO. In a
+    /// database that nobody has written to, the time since somebody has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rpo_seconds: Option<i64>,
+    /// When the newest mark was written that was found. All is there that was committed before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_until: Option<Time>,
+    /// How many marks were found, without a gap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marks: Option<i64>,
+    /// How many pages have the right checksum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<i64>,
+    /// How many databases were looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub databases: Option<i64>,
+    /// How many tables are consistent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables: Option<i64>,
+    /// How many indexes are consistent and have each row of their tables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub indexes: Option<i64>,
+    /// How many indexes are of kinds that nothing is known to check with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub indexes_passed_over: Option<i64>,
 }

@@ -10,6 +10,7 @@
 //! - `damage` remembers that the disk has failed the data;
 //! - `archive` is for those who archive the log and copy the files;
 //! - `fence` acknowledges commits, where no other instance does, while this one leads;
+//! - `inspect` looks at every page and row of a restored copy, and `marks` are rows to be found in it;
 //! - `session`, `status`, `heartbeat`, `roles`, `slots` and `metrics` talk to it over the local socket.
 
 mod archive;
@@ -24,7 +25,9 @@ mod fence;
 pub mod folders;
 mod hba;
 mod heartbeat;
+mod inspect;
 mod make;
+mod marks;
 mod metrics;
 mod process;
 mod program;
@@ -49,6 +52,8 @@ pub use aside::{PutAside, Restored};
 pub use conf::{Files, Inputs, configure};
 pub use control::{Floor, parse as parse_control};
 pub use fence::FENCE;
+pub use inspect::Inspected;
+pub use marks::{Mark, Marks};
 pub use metrics::{DatabaseMetrics, Metrics, StandbyMetrics};
 pub use restore::Recovery;
 pub use settings::{Archive, Credentials, Resources, Settings, Tls};

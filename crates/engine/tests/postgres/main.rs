@@ -2,6 +2,7 @@
 
 mod damage;
 mod data;
+mod inspect;
 mod instance;
 mod life;
 mod replication;
@@ -55,6 +56,9 @@ scenarios! {
         what_was_brought_back_is_replayed_to_where_it_is_wanted
         a_restore_that_does_not_get_there_leaves_no_database
         data_that_is_restored_in_place_begins_the_timeline_that_is_wanted_and_the_old_data_is_kept;
+    inspect:
+        a_page_that_the_disk_has_changed_is_found
+        marks_are_numbered_and_the_last_of_them_kept_and_are_nobody_elses_writes;
     damage:
         what_its_disk_has_failed_is_not_made_primary_again;
     data:

@@ -13,7 +13,7 @@ use crate::bed::{Bed, LONG, condition, primary};
 pub struct Store {
     endpoint: String,
     region: String,
-    bucket: String,
+    pub bucket: String,
 }
 
 impl Store {
@@ -67,7 +67,7 @@ async fn complete(bed: &Bed, name: &str) -> Backup {
 }
 
 /// Ends the segment of the log, and waits until the repository has it.
-async fn archived(bed: &Bed, primary: &str) {
+pub async fn archived(bed: &Bed, primary: &str) {
     let segment = bed.ask(primary, "select pg_walfile_name(pg_switch_wal())");
     let done = format!("select count(*) from pg_ls_archive_statusdir() where name = '{segment}.done'");
     bed.says(primary, "postgres", &done, "1").await;

@@ -5,6 +5,8 @@ mod bed;
 #[cfg(feature = "long-tests")]
 mod blackout;
 mod changes;
+mod commands;
+mod drills;
 mod examples;
 mod failover;
 mod foreign;

@@ -4,4 +4,6 @@
 mod bed;
 mod life;
 mod mode;
+mod monitoring;
+mod packages;
 mod rendered;

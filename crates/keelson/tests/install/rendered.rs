@@ -10,7 +10,7 @@ pub fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/keelson")
 }
 
-fn helm(words: &[&str], set: &[&str]) -> Output {
+pub fn helm(words: &[&str], set: &[&str]) -> Output {
     let mut command = Command::new(testbed::helm().unwrap());
     command.args(words).arg(chart());
     set.iter().for_each(|set| {
@@ -19,12 +19,12 @@ fn helm(words: &[&str], set: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+pub fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 /// What would be installed into the namespace `elsewhere`.
-fn rendered(set: &[&str]) -> Vec<Value> {
+pub fn rendered(set: &[&str]) -> Vec<Value> {
     let output = helm(&["template", "keelson", "--namespace", "elsewhere"], set);
     assert!(output.status.success(), "{}", said(&output));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -33,11 +33,11 @@ fn rendered(set: &[&str]) -> Vec<Value> {
     objects.filter(|object| !object.is_null()).collect()
 }
 
-fn kind(object: &Value) -> &str {
+pub fn kind(object: &Value) -> &str {
     object["kind"].as_str().unwrap()
 }
 
-fn name(object: &Value) -> &str {
+pub fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap()
 }
 

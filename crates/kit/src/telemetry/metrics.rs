@@ -5,15 +5,19 @@
 //! name, no odd answer and no mistake of a caller can make the output grow without end.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use k8s_openapi::jiff::Timestamp;
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -189,6 +193,11 @@ impl Metrics {
         self.0.reviews.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
+    /// The certificate that webhooks are served with ends at that moment, which is asked for when somebody looks.
+    pub fn certificate(&self, until: impl Fn() -> Option<Timestamp> + Send + Sync + 'static) {
+        self.registry(|own| own.register_collector(Box::new(Certificate(Box::new(until)))));
+    }
+
     /// Adds metrics of one's own. Their names get the prefix; that their labels are bounded is up to
     /// whoever adds them.
     pub fn registry<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
@@ -226,6 +235,25 @@ impl Metrics {
     /// All of them, in the older text format of Prometheus (0.0.4), which everything can read.
     pub fn render_plain(&self) -> String {
         plain(&self.render())
+    }
+}
+
+/// When a certificate ends, if there is one.
+struct Certificate(Box<dyn Fn() -> Option<Timestamp> + Send + Sync>);
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Certificate").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Certificate {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(until) = (self.0)() else { return Ok(()) };
+        let help = "When the certificate of the webhooks ends, as a Unix time";
+        let name = "webhook_certificate_end_timestamp_seconds";
+        let gauge = ConstGauge::new(until.as_second());
+        gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
     }
 }
 

@@ -134,6 +134,11 @@ impl Source {
         &self.resource
     }
 
+    /// The labels that its objects have.
+    pub fn labels(&self) -> Option<&str> {
+        self.labels.as_deref()
+    }
+
     /// What is known.
     pub fn store(&self) -> &Store {
         &self.store

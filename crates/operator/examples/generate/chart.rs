@@ -2,6 +2,7 @@
 //! `kubectl apply` takes, made from the whole chart by Helm.
 
 use std::error::Error;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,7 +46,20 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, Box<dyn Error>> {
     let webhook = [template(WEBHOOKS, &admission::configuration())?];
     files.push(("templates/generated/webhook.yaml".to_owned(), templates(&webhook)));
     files.push(("templates/generated/roles.yaml".to_owned(), templates(&roles()?)));
+    files.extend(monitoring(&super::root())?);
     Ok(files.into_iter().map(|(path, text)| (Path::new(FOLDER).join(path), text)).collect())
+}
+
+/// Alert rules and dashboards as they are under `deploy`: Helm reads no file outside of a chart.
+fn monitoring(root: &Path) -> Result<Vec<(String, String)>, Box<dyn Error>> {
+    let source = root.join("deploy/monitoring");
+    let mut files = vec![("files/alerts.yaml".to_owned(), fs::read_to_string(source.join("alerts.yaml"))?)];
+    for entry in fs::read_dir(source.join("grafana"))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        files.push((format!("files/dashboards/{name}"), fs::read_to_string(&path)?));
+    }
+    Ok(files)
 }
 
 /// The chart's own description, with the project's version.

@@ -1,9 +1,11 @@
 //! Writes what is made from the types: the definitions under `deploy/crds`, policy and webhook under
 //! `deploy/admission`, roles under `deploy/rbac`, the same as parts of the chart, the plain `deploy/install.yaml`
-//! that Helm makes of the chart, and the field reference `docs/api.md`. `tests/generated.rs` fails when they are
-//! stale.
+//! that Helm makes of the chart, the same for kustomize and as an OLM bundle, and the field reference `docs/api.md`.
+//! `tests/generated.rs` fails when they are stale.
 
 pub mod chart;
+pub mod kustomize;
+pub mod olm;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,8 @@ use std::{fs, io};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use keelson_api::{admission, crds, policy, reference};
 use keelson_operator::rights;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 const HEAD: &str = "# Written by `make generate`; do not edit.\n";
 
@@ -37,6 +40,18 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, Box<dyn Error>> {
     files.push(("deploy/rbac/namespace.yaml".into(), documents(&cluster_roles, &roles)?));
     files.push(("docs/api.md".into(), reference::markdown(&crds, &policy)?));
     files.extend(chart::files()?);
+    Ok(files)
+}
+
+/// What Helm makes of the chart as it is on the disk, for those who install without Helm.
+pub fn installs() -> Result<Vec<(PathBuf, String)>, Box<dyn Error>> {
+    let install = chart::install(&testbed::helm()?, &root())?;
+    let documents = serde_yaml_ng::Deserializer::from_str(&install).map(Value::deserialize);
+    let mut objects = documents.collect::<Result<Vec<Value>, _>>()?;
+    objects.retain(|object| !object.is_null());
+    let mut files = kustomize::files(&objects)?;
+    files.extend(olm::files(&objects)?);
+    files.push((chart::INSTALL.into(), install));
     Ok(files)
 }
 
@@ -71,8 +86,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         write(&root().join(&path), &text)?;
         println!("{}", path.display());
     }
-    let install = chart::install(&testbed::helm()?, &root())?;
-    write(&root().join(chart::INSTALL), &install)?;
-    println!("{}", chart::INSTALL);
+    for (path, text) in installs()? {
+        write(&root().join(&path), &text)?;
+        println!("{}", path.display());
+    }
     Ok(())
 }

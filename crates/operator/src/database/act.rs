@@ -226,7 +226,7 @@ where
     }
 }
 
-async fn delete<K>(
+pub(super) async fn delete<K>(
     round: &Round,
     name: &str,
     only: Preconditions,

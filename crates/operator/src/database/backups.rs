@@ -311,7 +311,7 @@ struct Due {
 /// Whether one is due, and when the next is. One that failed is tried again, a few times.
 fn due(seen: &Observed, schedule: &Schedule, quiet: bool, now: Timestamp) -> Due {
     let said = |make, next| Due { make, next, again: None };
-    let spread = spread(seen, schedule, now);
+    let spread = spread(seen, schedule, "", now);
     let later = |time: Timestamp| time.saturating_add(spread).unwrap_or(Timestamp::MAX);
     let earlier = now.saturating_sub(spread).unwrap_or(Timestamp::MIN);
     let upcoming = schedule.next_after(earlier).map(later);
@@ -342,14 +342,15 @@ fn due(seen: &Observed, schedule: &Schedule, quiet: bool, now: Timestamp) -> Due
     said(None, upcoming)
 }
 
-/// By how much this database is later than the schedule says, so that not all begin at once: always the same.
-fn spread(seen: &Observed, schedule: &Schedule, now: Timestamp) -> SignedDuration {
+/// By how much this database is later than the schedule says, so that not all begin at once: always the same for what it
+/// is asked for.
+pub(super) fn spread(seen: &Observed, schedule: &Schedule, what: &str, now: Timestamp) -> SignedDuration {
     let between = schedule.next_after(now).and_then(|next| {
         let after = schedule.next_after(next)?;
         Some(after.duration_since(next).as_secs())
     });
     let window = between.map_or(SPREAD, |between| SPREAD.min(between / 4)).max(1);
-    let hash = fingerprint(&format!("{}/{}", seen.namespace, seen.name));
+    let hash = fingerprint(&format!("{}/{}{what}", seen.namespace, seen.name));
     let hash = u64::from_str_radix(&hash, 16).unwrap_or_default();
     SignedDuration::from_secs(i64::try_from(hash % window.unsigned_abs()).unwrap_or_default())
 }

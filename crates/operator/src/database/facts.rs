@@ -8,6 +8,7 @@ use keelson_api::v1::{DatabaseSpec, DatabaseStatus, Role};
 use keelson_api::value::Size;
 
 use super::backups::BackupFact;
+use super::drills::Throwaway;
 use super::plan::Step;
 use super::restore::Source;
 
@@ -32,7 +33,10 @@ pub struct Observed {
     pub adopt: bool,
     /// The restore in place whose old data may go.
     pub discard: Option<String>,
-    /// Stands for the Secrets that it should have, apart from the certificate's time.
+    /// The text by which its owner asked for its instances to be made anew, if ever.
+    pub restart: Option<String>,
+    /// Stands for the Secrets that it should have, apart from the certificate's time. Empty where whoever looks can't
+    /// know: then they are taken to be as they should.
     pub secrets_mark: String,
     /// What agents were told last.
     pub config: Option<InstanceSettings>,
@@ -47,6 +51,8 @@ pub struct Observed {
     pub claims: Vec<Claim>,
     /// Its Backups.
     pub backups: Vec<BackupFact>,
+    /// What there is of a drill of its backups.
+    pub drill: Throwaway,
     /// Where its first data comes from, where another object has to say that and was asked.
     pub source: Option<Source>,
     /// What this process has done lately and can't see in the cluster.

@@ -5,17 +5,20 @@ mod act;
 mod archive;
 pub mod backups;
 pub mod children;
+mod drilling;
+pub mod drills;
 pub mod facts;
+pub mod foretell;
 mod in_place;
 pub mod lately;
-mod observe;
+pub mod observe;
 pub mod orders;
 pub mod plan;
 pub mod restore;
 pub mod status;
 pub mod trouble;
 mod turns;
-mod unbuilt;
+pub mod unbuilt;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -98,6 +101,7 @@ pub fn kind(root: Arc<Root>, agent_image: &str, metrics: Databases) -> Kind<Data
         .owns::<Service>()
         .owns::<PodDisruptionBudget>()
         .watches::<Pod>(labels::DATABASE, observe::trim_pod)
+        .watches::<Pod>(labels::DRILL_OF, observe::trim_drill)
         .watches::<PersistentVolumeClaim>(labels::DATABASE, observe::trim_claim)
         .watches::<Backup>(labels::DATABASE, observe::trim_backup)
 }
@@ -158,6 +162,9 @@ impl Reconciler for DatabaseController {
             true => observe::ask(database, round, &self.root, Lately::default(), &self.agent_image).await?,
             false => observe::observe(database, round, &self.root, Lately::default(), &self.agent_image)?,
         };
+        for step in drills::end(&seen.drill) {
+            drilling::take(&step, None, round).await?;
+        }
         let parting = parting(step, &seen);
         for part in &parting {
             match part {
@@ -240,6 +247,9 @@ impl DatabaseController {
         for step in &plan.backups {
             act::back_up(step, round).await?;
         }
+        for step in &plan.drills {
+            drilling::take(step, plan.wanted.as_ref(), round).await?;
+        }
         Ok(done)
     }
 
@@ -248,6 +258,7 @@ impl DatabaseController {
         status.conditions = round.conditions(&status.conditions, &plan.findings);
         let phase = status.phase.as_ref().map(|phase| phase.as_str().to_owned()).unwrap_or_default();
         if round.set_status(&status).await? {
+            self.metrics.drilled(plan.drilled);
             for news in &plan.news {
                 round.event(news.severity, &news.reason, news.note.clone());
             }

@@ -14,17 +14,28 @@ use serde_json::{Map, Value};
 
 use super::act;
 use super::backups::BackupFact;
+use super::drills::{DrillClaim, DrillPod, Throwaway};
 use super::facts::{Claim, Hindrance, Instance, Lately, Observed, Set, doubt};
 use crate::annotations;
 use crate::root::{Root, Whose};
 
-/// What there is of a database.
-struct Found {
-    config: Option<ConfigMap>,
-    set: Option<StatefulSet>,
-    pods: Vec<Pod>,
-    claims: Vec<PersistentVolumeClaim>,
-    backups: Vec<Backup>,
+/// What there is of a database, as objects.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// What agents are told.
+    pub config: Option<ConfigMap>,
+    /// The account of its agents.
+    pub account: Option<ServiceAccount>,
+    /// The instances.
+    pub set: Option<StatefulSet>,
+    /// Its pods.
+    pub pods: Vec<Pod>,
+    /// The claims of its volumes.
+    pub claims: Vec<PersistentVolumeClaim>,
+    /// Its Backups.
+    pub backups: Vec<Backup>,
+    /// The pods of its drills.
+    pub drills: Vec<Pod>,
 }
 
 /// What is known of a database at this moment, as watches have told.
@@ -38,12 +49,14 @@ pub(super) fn observe(
     let name = database.name_any();
     let found = Found {
         config: round.child(&Names(&name).config())?,
+        account: round.child(&name)?,
         set: round.child(&name)?,
         pods: round.related()?,
         claims: round.related()?,
         backups: round.related()?,
+        drills: round.related_by(labels::DRILL_OF)?,
     };
-    facts(database, found, round, root, lately, agent_image)
+    Ok(Observed { lately, ..with_mark(database, found, root, agent_image) })
 }
 
 /// The same, as the API server itself has it: what watches have told may be long past.
@@ -57,9 +70,13 @@ pub(super) async fn ask(
     round.confirm().await?;
     let name = database.name_any();
     let config = Names(&name).config();
+    // Only what somebody may have asked for.
+    let has_backups = database.spec.backup.is_some();
+    let drill_of = ListParams::default().labels(&format!("{}={name}", labels::DRILL_OF));
     let of_it = ListParams::default().labels(&format!("{}={name}", labels::DATABASE));
     let found = Found {
         config: act::api(round).get_opt(&config).await.map_err(unanswered::<ConfigMap>(round, &config))?,
+        account: round.child(&name)?,
         set: act::api(round).get_opt(&name).await.map_err(unanswered::<StatefulSet>(round, &name))?,
         pods: act::api(round).list(&of_it).await.map_err(unanswered::<Pod>(round, "of it"))?.items,
         claims: {
@@ -67,44 +84,54 @@ pub(super) async fn ask(
             claims.map_err(unanswered::<PersistentVolumeClaim>(round, "of it"))?.items
         },
         backups: act::api(round).list(&of_it).await.map_err(unanswered::<Backup>(round, "of it"))?.items,
+        drills: match has_backups {
+            true => {
+                let pods = act::api(round).list(&drill_of).await;
+                pods.map_err(unanswered::<Pod>(round, "of its drill"))?.items
+            }
+            false => round.related_by(labels::DRILL_OF)?,
+        },
     };
-    facts(database, found, round, root, lately, agent_image)
+    Ok(Observed { lately, ..with_mark(database, found, root, agent_image) })
 }
 
 fn unanswered<K: Resource<DynamicType = ()>>(round: &Round, name: &str) -> impl FnOnce(kube::Error) -> Error {
     move |source| act::failed::<K>("reading", round, name, source)
 }
 
-fn facts(
-    database: &Database,
-    found: Found,
-    round: &Round,
-    root: &Root,
-    lately: Lately,
-    agent_image: &str,
-) -> Result<Observed, Error> {
-    let Found { config, set, pods, claims, backups } = found;
+fn with_mark(database: &Database, found: Found, root: &Root, agent_image: &str) -> Observed {
+    let (name, namespace) = (database.name_any(), database.namespace().unwrap_or_default());
+    let uid = database.uid().unwrap_or_default();
+    let rotation = database.annotations().get(shared::ROTATE_SECRETS).cloned().unwrap_or_default();
+    let whose = Whose { namespace: &namespace, name: &name, uid: &uid, rotation: &rotation };
+    facts(database, found, root.mark(whose), agent_image)
+}
+
+/// What is known of a database, from objects. Nobody is asked.
+pub fn facts(database: &Database, found: Found, secrets_mark: String, agent_image: &str) -> Observed {
+    let Found { config, account, set, pods, claims, backups, drills } = found;
     let name = database.name_any();
     let names = Names(&name);
-    let account: Option<ServiceAccount> = round.child(&name)?;
     let uid = database.uid().unwrap_or_default();
     let mut instances: Vec<Instance> = pods.iter().filter_map(|pod| instance(names, pod)).collect();
     instances.sort_by_key(|instance| instance.ordinal);
     doubt(&mut instances);
+    let (throwaway_claims, claims): (Vec<_>, Vec<_>) =
+        claims.into_iter().partition(|claim| claim.name_any() == names.drill());
     let mut claims: Vec<Claim> = claims.iter().filter_map(|found| claim(names, found)).collect();
     claims.sort_by_key(|claim| claim.ordinal);
+    let drill_claim = throwaway_claims.into_iter().find(|claim| is_of(&claim.metadata, &uid));
+    let drill_pod = drills.into_iter().find(|pod| is_of(&pod.metadata, &uid));
     let annotation = |key: &str| database.annotations().get(key).cloned();
-    let rotation = annotation(shared::ROTATE_SECRETS).unwrap_or_default();
-    let namespace = round.key().namespace.clone();
-    let whose = Whose { namespace: &namespace, name: &name, uid: &uid, rotation: &rotation };
-    Ok(Observed {
-        secrets_mark: root.mark(whose),
+    Observed {
+        secrets_mark,
         made: made(&database.metadata),
         generation: database.metadata.generation,
         spec: database.spec.clone(),
         status: database.status.clone().unwrap_or_default(),
         discard: annotation(shared::DISCARD_OLD_DATA),
         adopt: annotation(shared::ADOPT_VOLUMES).as_deref() == Some("yes"),
+        restart: annotation(shared::RESTART_INSTANCES).filter(|text| !text.is_empty()),
         config: config.filter(|config| is_of(&config.metadata, &uid)).and_then(|config| settings(&config)),
         account: account.map(|account| made(&account.metadata)),
         set: set.filter(|set| is_of(&set.metadata, &uid)).map(|set| stateful_set(&set)),
@@ -112,13 +139,21 @@ fn facts(
         claims,
         // Those of an older one of this name may still be on their way out.
         backups: backups.into_iter().filter(|found| is_of(&found.metadata, &uid)).map(backup).collect(),
+        drill: Throwaway {
+            asked: annotation(shared::DRILL),
+            pod: drill_pod.map(|pod| drill(&pod)),
+            claim: drill_claim.map(|claim| DrillClaim {
+                uid: claim.uid().unwrap_or_default(),
+                deleting: claim.metadata.deletion_timestamp.is_some(),
+            }),
+        },
         source: None,
-        lately,
+        lately: Lately::default(),
         agent_image: agent_image.to_owned(),
+        namespace: database.namespace().unwrap_or_default(),
         name: name.clone(),
-        namespace: namespace.clone(),
-        uid: uid.clone(),
-    })
+        uid,
+    }
 }
 
 fn is_of(meta: &ObjectMeta, uid: &str) -> bool {
@@ -173,6 +208,22 @@ fn instance(names: Names<'_>, pod: &Pod) -> Option<Instance> {
         report: annotation(shared::REPORT).and_then(|report| serde_json::from_str(&report).ok()),
         hindrance: hindrance(&status),
     })
+}
+
+/// The pod of a drill.
+fn drill(pod: &Pod) -> DrillPod {
+    let meta = &pod.metadata;
+    let annotation = |key: &str| meta.annotations.as_ref()?.get(key).cloned();
+    let status = pod.status.clone().unwrap_or_default();
+    DrillPod {
+        uid: meta.uid.clone().unwrap_or_default(),
+        made: made(meta),
+        deleting: meta.deletion_timestamp.is_some(),
+        asked: annotation(shared::DRILL),
+        ended: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+        hindrance: hindrance(&status),
+        report: annotation(shared::DRILL_REPORT).and_then(|report| serde_json::from_str(&report).ok()),
+    }
 }
 
 /// That volumes and network of a pod are there.
@@ -248,9 +299,19 @@ pub(super) fn trim_backup(backup: &mut DynamicObject) {
 /// Of a pod, its state and what is written on it for us: a tenth of it.
 pub(super) fn trim_pod(pod: &mut DynamicObject) {
     trim_meta(&mut pod.metadata, &[labels::DATABASE], &[annotations::ASKED, shared::RESTART, shared::REPORT]);
+    trim_state(pod, &["conditions", "containerStatuses", "initContainerStatuses"]);
+}
+
+/// Of the pod of a drill, the same, and whether it has ended.
+pub(super) fn trim_drill(pod: &mut DynamicObject) {
+    trim_meta(&mut pod.metadata, &[labels::DRILL_OF], &[shared::DRILL, shared::DRILL_REPORT]);
+    trim_state(pod, &["phase", "conditions", "containerStatuses", "initContainerStatuses"]);
+}
+
+fn trim_state(pod: &mut DynamicObject, fields: &[&str]) {
     keep(&mut pod.data, &["status"]);
     let status = &mut pod.data["status"];
-    keep(status, &["conditions", "containerStatuses", "initContainerStatuses"]);
+    keep(status, fields);
     if let Some(Value::Array(conditions)) = status.get_mut("conditions") {
         conditions.retain(|one| ["Ready", "PodScheduled", MOUNTED].iter().any(|kind| one["type"] == *kind));
         conditions.iter_mut().for_each(|one| keep(one, &["type", "status", "reason", "message"]));

@@ -14,6 +14,7 @@ use keelson_kit::conditions::Finding;
 
 use super::backups::{self, BackupStep};
 use super::children::Wanted;
+use super::drills::{self, DrillStep};
 use super::facts::{Claim, Instance, Observed};
 use super::in_place;
 use super::restore;
@@ -65,6 +66,10 @@ pub struct Plan {
     pub news: Vec<News>,
     /// What is to be done to Backups, after all else.
     pub backups: Vec<BackupStep>,
+    /// What is to be done about a drill, after that.
+    pub drills: Vec<DrillStep>,
+    /// Whether a drill has ended, and how.
+    pub drilled: Option<bool>,
     /// When to look again without a change.
     pub again: Option<Duration>,
 }
@@ -74,13 +79,14 @@ impl Plan {
     /// restart it; to tell agents something else; to begin anew what has begun. What watches have told is then
     /// not enough to go by.
     pub fn is_weighty(&self, seen: &Observed) -> bool {
+        let drills = self.drills.iter().any(|step| !matches!(step, DrillStep::Verify { .. }));
         let Some(wanted) = &self.wanted else { return !self.steps.is_empty() };
         let told = seen.config.as_ref().is_some_and(|config| *config != wanted.instance);
         let fewer = seen.set.as_ref().is_some_and(|set| self.apply_set && wanted.pods < set.pods);
         let lacks = seen.config.is_none() || seen.set.is_none();
         // Of a new one there is nothing yet that could be forgotten.
         let begun = seen.status.phase.is_some();
-        !self.steps.is_empty() || told || fewer || begun && lacks
+        !self.steps.is_empty() || drills || told || fewer || begun && lacks
     }
 }
 
@@ -196,6 +202,7 @@ pub(super) struct Decided {
     pub backups: Option<backups::Decided>,
     /// The same.
     pub in_place: Option<in_place::Decided>,
+    pub drills: Option<drills::Decided>,
     pub again: Option<Duration>,
 }
 
@@ -209,7 +216,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         ..Decided::default()
     });
     let said = status::say(seen, &decided);
-    let Decided { wanted, secrets, repair, apply_set, steps, backups, again, .. } = decided;
+    let Decided { wanted, secrets, repair, apply_set, steps, backups, drills, again, .. } = decided;
+    let drills = drills.unwrap_or_default();
     Plan {
         wanted,
         secrets,
@@ -220,6 +228,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         findings: said.findings,
         news: said.news,
         backups: backups.map(|backups| backups.steps).unwrap_or_default(),
+        drills: drills.steps,
+        drilled: drills.drilled,
         again,
     }
 }
@@ -239,6 +249,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     let new_volumes = if growth.small.is_empty() { storage } else { template.unwrap_or(storage) };
     let backups = backups::decide(seen, settings.backup.as_ref(), now);
     let in_place = in_place::decide(seen, &settings);
+    let drills = drills::decide(seen, &settings, now);
     let mut wanted = want(seen, &settings, version, &scaling, new_volumes, until);
     wanted.instance.in_place.clone_from(&in_place.rule);
     wanted.instance.settled_restores.clone_from(&in_place.settled);
@@ -291,7 +302,15 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     let missed = secrets_missed(seen, now);
     let repair = !other_secrets && missed.is_some_and(|wait| wait.is_zero());
     let missed = missed.filter(|wait| !wait.is_zero());
-    let again = [found.again, pause, growth.pause, missed, backups.again, Duration::try_from(renewal).ok()];
+    let again = [
+        found.again,
+        pause,
+        growth.pause,
+        missed,
+        backups.again,
+        drills.again,
+        Duration::try_from(renewal).ok(),
+    ];
     let again = again.into_iter().flatten().min();
     Ok(Decided {
         // The ConfigMap is written after the Secrets and says which they were.
@@ -305,6 +324,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
         troubles,
         backups: Some(backups),
         in_place: Some(in_place),
+        drills: Some(drills),
         again,
     })
 }
@@ -455,6 +475,9 @@ fn certificate_until(seen: &Observed, now: Timestamp) -> Timestamp {
 }
 
 fn secrets_id(seen: &Observed, until: Timestamp) -> String {
+    if seen.secrets_mark.is_empty() {
+        return seen.config.as_ref().map(|config| config.secrets.clone()).unwrap_or_default();
+    }
     fingerprint(&format!("{} {until}", seen.secrets_mark))
 }
 
@@ -611,6 +634,8 @@ fn backup(seen: &Observed, settings: &Settings) -> Option<BackupRule> {
         incrementals: backup.incrementals,
         retention: Some(backup.retention.to_string()),
         order: None,
+        marks: backup.drill.is_some(),
+        drill: drills::note(seen),
     })
 }
 
@@ -655,6 +680,7 @@ fn want(
         uid: seen.uid.clone(),
         settings: settings.clone(),
         scheduling: seen.spec.scheduling.clone().unwrap_or_default(),
+        restart: seen.restart.clone(),
         image: seen.spec.image.clone().unwrap_or_else(|| format!("{}:{version}", settings.engine)),
         pull_secrets: each_once(&seen.spec.image_pull_secrets),
         agent_image: seen.agent_image.clone(),

@@ -61,7 +61,7 @@ pub(super) fn is_there(seen: &Observed) -> bool {
 }
 
 /// Whether another object has to be asked where data comes from.
-pub(super) fn is_to_be_asked_for(seen: &Observed) -> bool {
+pub fn is_to_be_asked_for(seen: &Observed) -> bool {
     let from = seen.spec.restore.as_ref().and_then(|restore| restore.from.as_ref());
     let told = seen.config.as_ref().is_some_and(|config| config.restore.is_some());
     from.is_some_and(|from| from.repository.is_none()) && !told && !is_there(seen)
@@ -76,14 +76,9 @@ pub(super) async fn find(seen: &Observed, round: &Round) -> Result<Option<Source
         RestoreSource { backup: Some(name), .. } => {
             let found = act::api::<Backup>(round).get_opt(name).await;
             let found = found.map_err(|source| act::failed::<Backup>("reading", round, name, source))?;
-            match found.and_then(|backup| Some((backup.spec.database, backup.status?.id?))) {
-                Some((database, id)) => (database, Some(id)),
-                None => {
-                    let why = format!(
-                        "there is no complete Backup {name} in this namespace: name another, or wait for it"
-                    );
-                    return Ok(Some(Source::Missing(why)));
-                }
+            match of_backup(name, found) {
+                Ok((database, id)) => (database, Some(id)),
+                Err(missing) => return Ok(Some(missing)),
             }
         }
         RestoreSource { database: Some(name), .. } => (name.clone(), None),
@@ -91,15 +86,29 @@ pub(super) async fn find(seen: &Observed, round: &Round) -> Result<Option<Source
     };
     let found = act::api::<Database>(round).get_opt(&database).await;
     let found = found.map_err(|source| act::failed::<Database>("reading", round, &database, source))?;
-    let repository = found.and_then(|found| found.spec.backup?.to);
-    Ok(Some(match repository {
+    Ok(Some(of_database(&seen.namespace, &database, backup, found)))
+}
+
+/// The Database that a Backup is of, and what it is called in the repository.
+pub fn of_backup(name: &str, found: Option<Backup>) -> Result<(String, String), Source> {
+    let known = found.and_then(|backup| Some((backup.spec.database, backup.status?.id?)));
+    known.ok_or_else(|| {
+        let why =
+            format!("there is no complete Backup {name} in this namespace: name another, or wait for it");
+        Source::Missing(why)
+    })
+}
+
+/// The repository that a Database names, with its path.
+pub fn of_database(namespace: &str, name: &str, backup: Option<String>, found: Option<Database>) -> Source {
+    match found.and_then(|found| found.spec.backup?.to) {
         Some(repository) => {
-            let path = format!("{}/{database}", seen.namespace);
+            let path = format!("{namespace}/{name}");
             Source::Found { repository: Box::new(repository.with_path(&path)), backup }
         }
         None => Source::Missing(format!(
-            "there is no Database {database} in this namespace that says where its backups are: name the repository \
+            "there is no Database {name} in this namespace that says where its backups are: name the repository \
              itself in spec.restore.from.repository"
         )),
-    }))
+    }
 }

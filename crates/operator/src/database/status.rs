@@ -3,7 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use keelson_api::instance::{Names, labels, ports};
 use keelson_api::v1::{
-    Cause, DatabaseStatus, DeletionPolicy, Durability, InstanceStatus, Leadership, Phase, Role, StandbyPolicy,
+    BackupSummary, Cause, DatabaseStatus, DeletionPolicy, Durability, InstanceStatus, Leadership, Phase,
+    Role, StandbyPolicy,
 };
 use keelson_api::value::{Version, Written};
 use keelson_ha::planted::{self, Bug};
@@ -12,6 +13,7 @@ use keelson_kit::events::Severity;
 
 use super::archive;
 use super::children::secrets::host;
+use super::drills;
 use super::facts::{Instance, Observed};
 use super::in_place;
 use super::plan::{Decided, Kind};
@@ -79,6 +81,10 @@ pub(super) fn say(seen: &Observed, decided: &Decided) -> Said {
     if let Some(in_place) = &decided.in_place {
         findings.extend(in_place::finding(in_place));
         news.extend(in_place::news(seen, in_place));
+    }
+    if let Some(drills) = &decided.drills {
+        news.extend(drills.news.iter().cloned());
+        findings.extend(drills.finding.clone());
     }
     Said { status: standing.status(phase), findings, news }
 }
@@ -232,7 +238,7 @@ impl Standing<'_> {
     fn conditions_so_far(&self) -> Vec<Condition> {
         let spec = &self.seen.spec;
         let matters = |condition: &&Condition| match condition.type_.as_str() {
-            archive::BACKUP_READY => archive::is_asked_for(self.seen),
+            archive::BACKUP_READY | drills::BACKUP_VERIFIED => archive::is_asked_for(self.seen),
             in_place::RESTORED => {
                 self.decided.in_place.as_ref().is_none_or(|it| in_place::finding(it).is_some())
             }
@@ -260,12 +266,22 @@ impl Standing<'_> {
             instances: self.seen.instances.iter().map(row).collect(),
             leaderships: self.leaderships().unwrap_or(&self.seen.status.leaderships).to_vec(),
             conditions: self.conditions_so_far(),
-            backup: archive::summary(self.seen, self.decided.backups.as_ref()),
+            backup: self.backup(),
             restore: match &self.decided.in_place {
                 Some(in_place) => in_place.summary.clone(),
                 None => self.seen.status.restore.clone(),
             },
         }
+    }
+
+    fn backup(&self) -> Option<BackupSummary> {
+        let summary = archive::summary(self.seen, self.decided.backups.as_ref())?;
+        let Some(drills) = &self.decided.drills else { return Some(summary) };
+        let (last_drill, last_drill_seconds) = match drills.success.clone() {
+            Some((finished, seconds)) => (Some(finished), Some(seconds)),
+            None => (summary.last_drill.clone(), summary.last_drill_seconds),
+        };
+        Some(BackupSummary { drill: drills.summary.clone(), last_drill, last_drill_seconds, ..summary })
     }
 
     /// The last leaderships, as whoever leads knows them.

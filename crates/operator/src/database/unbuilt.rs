@@ -4,18 +4,12 @@ use keelson_api::v1::{Autopilot, DatabaseSpec, Storage, Upgrade};
 
 /// The fields that ask for something and have no effect. One that asks for nothing, such as `autopilot: none`, gets
 /// what it asks for.
-pub(super) fn without_effect(spec: &DatabaseSpec) -> Vec<&'static str> {
+pub fn without_effect(spec: &DatabaseSpec) -> Vec<&'static str> {
     let autopilot = spec.autopilot.as_ref().is_some_and(|mode| mode.parse().ok() != Some(Autopilot::None));
     let volume = spec.storage.as_ref().and_then(Storage::volume);
     let autogrow = volume.is_some_and(|volume| volume.autogrow.is_some());
     let upgrade = spec.upgrade.as_ref().is_some_and(|upgrade| *upgrade != Upgrade::default());
-    let drill = spec.backup.as_ref().is_some_and(|backup| backup.drill.is_some());
-    let fields = [
-        ("autopilot", autopilot),
-        ("backup.drill", drill),
-        ("storage.autogrow", autogrow),
-        ("upgrade", upgrade),
-    ];
+    let fields = [("autopilot", autopilot), ("storage.autogrow", autogrow), ("upgrade", upgrade)];
     fields.into_iter().filter(|(_, asks)| *asks).map(|(field, _)| field).collect()
 }
 
@@ -37,6 +31,6 @@ mod tests {
         let all = json!({
             "autopilot": "act", "backup": {"drill": {}}, "upgrade": {"switchOver": "Manual"}, "storage": {"autogrow": {"limit": "1Ti"}}
         });
-        assert_eq!(named(all), ["autopilot", "backup.drill", "storage.autogrow", "upgrade"]);
+        assert_eq!(named(all), ["autopilot", "storage.autogrow", "upgrade"]);
     }
 }

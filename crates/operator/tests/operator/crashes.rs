@@ -2,7 +2,6 @@
 //! sees the world as it is or as it was when the act began.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use crate::acts::{Act, End, Incarnations, QUIET, reference};
 use crate::parallel::each;

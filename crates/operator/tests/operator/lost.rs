@@ -1,7 +1,6 @@
 //! Watches that fall silent in the midst of an act, and then tell all of it late, or nothing but that too much
 //! was missed: the act ends the same, and what was made anew meanwhile is told apart.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};

@@ -9,6 +9,7 @@ mod admission;
 mod backups;
 mod bystanders;
 mod crashes;
+mod drills;
 mod life;
 #[cfg(feature = "long-tests")]
 mod lost;

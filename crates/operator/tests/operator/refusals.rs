@@ -1,8 +1,6 @@
 //! Writes that are refused, that hang, and that are made without the operator hearing of it: each act ends the
 //! same.
 
-use std::sync::Arc;
-
 use crate::acts::{Act, End, Incarnations, QUIET, reference};
 use crate::parallel::each;
 use crate::way::{Refusal, Way};

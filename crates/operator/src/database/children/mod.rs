@@ -2,6 +2,7 @@
 
 mod config;
 mod disruption;
+pub mod drill;
 mod rights;
 pub mod secrets;
 mod services;
@@ -31,6 +32,8 @@ pub struct Wanted {
     pub settings: Settings,
     /// Where instances may run.
     pub scheduling: Scheduling,
+    /// The text by which its owner asked for its instances to be made anew, if ever.
+    pub restart: Option<String>,
     /// The image of the database program.
     pub image: String,
     /// Names of the Secrets with which images are pulled.

@@ -19,15 +19,15 @@ use serde_json::json;
 use super::{Wanted, texts};
 use crate::annotations;
 
-mod containers;
-mod mounts;
+pub(super) mod containers;
+pub(super) mod mounts;
 
 /// The user and group that the official images run the database as.
-const USER: i64 = 999;
+pub(super) const USER: i64 = 999;
 /// Long enough for a handover, a checkpoint and a clean end.
 const GRACE_SECONDS: i64 = 90;
 /// The volume claim template's name; claims are `data-orders-0`.
-const DATA: &str = "data";
+pub(super) const DATA: &str = "data";
 
 /// Stands for all that a person has asked for and that takes a new pod to get. What a newer operator does
 /// differently is no part of it: an upgrade of the operator restarts no database.
@@ -41,6 +41,9 @@ pub fn asked(wanted: &Wanted) -> String {
     let mounts = mounts::of(wanted);
     if !mounts.is_empty() {
         asked["mounts"] = mounts.iter().map(|mount| (mount.name, mount.source.name())).collect();
+    }
+    if let Some(restart) = &wanted.restart {
+        asked["restart"] = json!(restart);
     }
     fingerprint(&asked.to_string())
 }

@@ -1,11 +1,14 @@
 //! The children of one database, as they are checked in beside this file, and what differs from them.
 
-use keelson_api::instance::{AppAccess, BackupRule, DurabilityRule, FailoverTimes, Store, Use, paths};
+use keelson_api::instance::{
+    AppAccess, BackupRule, DrillRule, DurabilityRule, FailoverTimes, Names, Store, Use, labels, paths,
+};
 use keelson_api::v1::{DatabaseSpec, Durability, StandbyPolicy};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::database::drills::Order;
 
 pub(crate) fn wanted() -> Wanted {
     wanted_of(json!({"replicas": 3, "storage": "50Gi", "size": "medium"}))
@@ -19,6 +22,7 @@ fn wanted_of(spec: Value) -> Wanted {
         namespace: "shop".to_owned(),
         uid: "0b5e".to_owned(),
         scheduling: spec.scheduling.unwrap_or_default(),
+        restart: None,
         image: "postgres:17".to_owned(),
         pull_secrets: spec.image_pull_secrets,
         agent_image: "keelson:0.1.0".to_owned(),
@@ -49,6 +53,8 @@ fn wanted_of(spec: Value) -> Wanted {
                 incrementals: 6,
                 retention: None,
                 order: None,
+                marks: false,
+                drill: None,
             }),
             restore: None,
             in_place: None,
@@ -159,6 +165,7 @@ fn what_takes_a_new_pod_is_what_a_person_asked_for_and_not_what_a_newer_operator
     let before = stateful_set::asked(&wanted());
     let newer = Wanted { agent_image: "keelson:0.2.0".to_owned(), pods: 5, ..wanted() };
     assert_eq!(stateful_set::asked(&newer), before);
+    assert_ne!(stateful_set::asked(&Wanted { restart: Some("again".to_owned()), ..wanted() }), before);
     assert_ne!(stateful_set::asked(&Wanted { image: "postgres:17.5".to_owned(), ..wanted() }), before);
     for other in [
         json!({"replicas": 3, "storage": "50Gi", "size": "large"}),
@@ -167,4 +174,60 @@ fn what_takes_a_new_pod_is_what_a_person_asked_for_and_not_what_a_newer_operator
     ] {
         assert_ne!(stateful_set::asked(&wanted_of(other)), before);
     }
+}
+
+#[test]
+fn a_drill_has_no_secret_of_the_database_no_right_but_over_its_own_pod_and_no_label_of_an_instance() {
+    let spec = json!({"backup": {"to": {
+        "s3": {"bucket": "backups", "credentialsSecret": "keys"}, "encryptionSecret": "seal"
+    }}});
+    let wanted = wanted_of(spec);
+    let from = &wanted.settings.backup.as_ref().unwrap().to;
+    let rule = DrillRule {
+        from: Store::of(from.as_ref().unwrap(), "shop", "orders", Use::Restore),
+        parameters: BTreeMap::new(),
+        marks: true,
+    };
+    let order = Order { asked: Some("now".to_owned()), deadline: 600, rule };
+    let drill::Drill { account, role, binding, claim, pod } = drill::drill(&wanted, &order).unwrap();
+    let labels_of = pod.metadata.labels.clone().unwrap();
+    assert_eq!(labels_of[labels::DRILL_OF], "orders");
+    assert!(!labels_of.contains_key(labels::DATABASE) && !labels_of.contains_key(labels::ROLE));
+    let name = Some("orders-drill".to_owned());
+    assert!(
+        [&account.metadata.name, &role.metadata.name, &claim.metadata.name, &pod.metadata.name]
+            .iter()
+            .all(|it| **it == name)
+    );
+    assert_eq!(Names("orders").ordinal("orders-drill"), None);
+    let rules = role.rules.unwrap();
+    assert_eq!(
+        (rules.len(), &rules[0].verbs, &rules[0].resource_names),
+        (1, &vec!["patch".to_owned()], &Some(vec!["orders-drill".to_owned()]))
+    );
+    assert_eq!(binding.subjects.unwrap()[0].name, "orders-drill");
+
+    let pod = serde_json::to_value(&pod).unwrap();
+    let secrets: Vec<&str> = pod["spec"]["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| it["secret"]["secretName"].as_str())
+        .collect();
+    assert_eq!(secrets, ["keys", "seal"]);
+    let container = &pod["spec"]["containers"][0];
+    assert!(
+        container.get("ports").is_none() && container["securityContext"]["readOnlyRootFilesystem"] == true
+    );
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    let written = |mount: &&Value| {
+        mount["mountPath"].as_str().unwrap().starts_with("/etc") && mount["readOnly"] != true
+    };
+    assert!(!mounts.iter().any(|mount| written(&mount)), "{mounts:?}");
+    assert_eq!(
+        (&pod["spec"]["restartPolicy"], &pod["spec"]["activeDeadlineSeconds"]),
+        (&json!("Never"), &json!(600))
+    );
+    assert_eq!(pod["spec"]["serviceAccountName"], "orders-drill");
+    assert_eq!(pod["metadata"]["annotations"]["keelson.dev/drill"], "now");
 }

@@ -12,6 +12,7 @@ use crate::database::children::stateful_set::asked;
 use crate::database::facts::{Claim, Hindrance, Lately, Set, doubt};
 
 mod backups;
+mod drills;
 mod in_place;
 mod restores;
 
@@ -34,6 +35,7 @@ fn fresh(spec: Value) -> Observed {
         status: DatabaseStatus::default(),
         adopt: false,
         discard: None,
+        restart: None,
         secrets_mark: "mark".to_owned(),
         config: None,
         account: Some(ago(7200)),
@@ -41,6 +43,7 @@ fn fresh(spec: Value) -> Observed {
         instances: Vec::new(),
         claims: Vec::new(),
         backups: Vec::new(),
+        drill: Default::default(),
         source: None,
         lately: Lately::default(),
         agent_image: "keelson:0.1.0".to_owned(),

@@ -14,7 +14,7 @@ use super::super::Wanted;
 use super::{DATA, mounts};
 
 /// Copies the agent to where the database's container finds it.
-pub(super) fn agent(wanted: &Wanted) -> Container {
+pub(in super::super) fn agent(wanted: &Wanted) -> Container {
     Container {
         name: "agent".to_owned(),
         image: Some(wanted.agent_image.clone()),
@@ -73,19 +73,6 @@ fn mounted(wanted: &Wanted) -> Vec<VolumeMount> {
 }
 
 fn environment(wanted: &Wanted) -> Vec<EnvVar> {
-    let plain =
-        |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), ..EnvVar::default() };
-    let field = |name: &str, path: &str| EnvVar {
-        name: name.to_owned(),
-        value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector {
-                api_version: Some("v1".to_owned()),
-                field_path: path.to_owned(),
-            }),
-            ..EnvVarSource::default()
-        }),
-        ..EnvVar::default()
-    };
     vec![
         plain("KEELSON_DATABASE", wanted.name.clone()),
         plain("KEELSON_DATABASE_UID", wanted.uid.clone()),
@@ -96,24 +83,48 @@ fn environment(wanted: &Wanted) -> Vec<EnvVar> {
         field("NODE_NAME", "spec.nodeName"),
         // There is no limit that could be asked for.
         plain("CPU_MILLIS", wanted.settings.cpu.as_millis().to_string()),
-        EnvVar {
-            name: "MEMORY_BYTES".to_owned(),
-            value_from: Some(EnvVarSource {
-                resource_field_ref: Some(ResourceFieldSelector {
-                    container_name: Some("database".to_owned()),
-                    resource: "limits.memory".to_owned(),
-                    divisor: Some(Quantity("1".to_owned())),
-                }),
-                ..EnvVarSource::default()
-            }),
-            ..EnvVar::default()
-        },
+        memory(),
     ]
+}
+
+pub(in super::super) fn plain(name: &str, value: String) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value), ..EnvVar::default() }
+}
+
+/// What the pod knows of itself.
+pub(in super::super) fn field(name: &str, path: &str) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                api_version: Some("v1".to_owned()),
+                field_path: path.to_owned(),
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    }
+}
+
+/// How much memory the container may use.
+pub(in super::super) fn memory() -> EnvVar {
+    EnvVar {
+        name: "MEMORY_BYTES".to_owned(),
+        value_from: Some(EnvVarSource {
+            resource_field_ref: Some(ResourceFieldSelector {
+                container_name: Some("database".to_owned()),
+                resource: "limits.memory".to_owned(),
+                divisor: Some(Quantity("1".to_owned())),
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    }
 }
 
 /// All of its memory is its own, so that it is not evicted for what its neighbours do. Processors that
 /// nobody else uses may be used.
-fn resources(cpu: &str, memory: &str) -> ResourceRequirements {
+pub(in super::super) fn resources(cpu: &str, memory: &str) -> ResourceRequirements {
     let quantity = |name: &str, value: &str| (name.to_owned(), Quantity(value.to_owned()));
     ResourceRequirements {
         requests: Some(BTreeMap::from([quantity("cpu", cpu), quantity("memory", memory)])),
@@ -122,7 +133,7 @@ fn resources(cpu: &str, memory: &str) -> ResourceRequirements {
     }
 }
 
-fn restricted() -> SecurityContext {
+pub(in super::super) fn restricted() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         read_only_root_filesystem: Some(true),
@@ -131,7 +142,7 @@ fn restricted() -> SecurityContext {
     }
 }
 
-fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
+pub(in super::super) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),

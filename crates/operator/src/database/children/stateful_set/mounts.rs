@@ -8,7 +8,7 @@ use super::super::Wanted;
 
 /// One thing that is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(in super::super) struct Mount {
     /// The volume's name in the pod.
     pub name: &'static str,
     /// Where it is found.
@@ -21,7 +21,7 @@ pub(super) struct Mount {
 
 /// Where something that is mounted comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(in super::super) enum Source {
     Secret(String),
     Claim(String),
 }
@@ -35,7 +35,7 @@ impl Source {
 }
 
 impl Mount {
-    pub(super) fn volume(&self) -> Volume {
+    pub(in super::super) fn volume(&self) -> Volume {
         let name = self.name.to_owned();
         match &self.source {
             Source::Secret(secret) => Volume {
@@ -88,6 +88,11 @@ pub(super) fn of(wanted: &Wanted) -> Vec<Mount> {
     let to = wanted.instance.backup.as_ref().map(|rule| (&rule.to, BACKUP));
     let from = wanted.instance.restore.as_ref().map(|rule| (&rule.from, RESTORE));
     to.into_iter().chain(from).flat_map(|(store, places)| of_store(store, &places)).collect()
+}
+
+/// What is mounted for a drill, which only reads.
+pub(in super::super) fn of_drill(from: &Store) -> Vec<Mount> {
+    of_store(from, &RESTORE)
 }
 
 fn of_store(store: &Store, places: &Places) -> Vec<Mount> {

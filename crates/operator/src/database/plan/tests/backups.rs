@@ -13,13 +13,13 @@ fn to_s3() -> Value {
 }
 
 /// Whoever leads says this of its log.
-fn archives(seen: &mut Observed, archive: ArchiveReport) {
+pub(super) fn archives(seen: &mut Observed, archive: ArchiveReport) {
     let leads = |one: &&mut Instance| one.report.as_ref().is_some_and(|it| it.role == Role::Primary);
     let leader = seen.instances.iter_mut().find(leads).unwrap();
     leader.report.as_mut().unwrap().archive = Some(archive);
 }
 
-fn well() -> ArchiveReport {
+pub(super) fn well() -> ArchiveReport {
     ArchiveReport {
         last: Some(ago(10)),
         first_recoverable: Some(ago(3600)),
@@ -111,7 +111,7 @@ fn what_was_known_stays_while_nobody_leads() {
 }
 
 /// A Backup that somebody asked for so long ago.
-fn asked_for(name: &str, seconds: i64) -> BackupFact {
+pub(super) fn asked_for(name: &str, seconds: i64) -> BackupFact {
     BackupFact {
         name: name.to_owned(),
         uid: format!("u-{name}"),
@@ -124,7 +124,7 @@ fn asked_for(name: &str, seconds: i64) -> BackupFact {
 }
 
 /// A database that archives, with a backup from before, and the next one tomorrow.
-fn archiving(spec: Value) -> Observed {
+pub(super) fn archiving(spec: Value) -> Observed {
     let mut seen = running(spec);
     archives(&mut seen, well());
     seen.status.backup = Some(serde_json::from_value(json!({"nextBackup": "2026-11-17T02:30:00Z"})).unwrap());

@@ -9,7 +9,9 @@ use keelson_api::value::Written;
 use kube::Api;
 use kube::api::PostParams;
 
-use crate::cluster::{Found, Which};
+use super::cluster::{Found, Which};
+use super::words::bytes;
+use super::{Ended, Failure};
 
 /// What to back up, and how.
 #[derive(Args)]
@@ -38,11 +40,11 @@ fn method(text: &str) -> Result<BackupMethod, String> {
 }
 
 /// Asks for a backup, and waits until there is one.
-pub async fn backup(args: BackupArgs) -> Result<(), String> {
+pub async fn backup(args: BackupArgs) -> Result<Ended, Failure> {
     let Found { client, namespace, database } = args.which.find().await?;
     let of = &args.which.database;
     if !has_place(&database) {
-        return Err(format!("{of} has no place for backups: set spec.backup.to"));
+        return Err(Failure::Said(format!("{of} has no place for backups: set spec.backup.to")));
     }
     let name = args.name.unwrap_or_else(|| format!("{of}-{}", Timestamp::now().strftime("%Y%m%d%H%M%S")));
     let spec = BackupSpec {
@@ -52,12 +54,12 @@ pub async fn backup(args: BackupArgs) -> Result<(), String> {
     };
     let backups: Api<Backup> = Api::namespaced(client, &namespace);
     let asked = backups.create(&PostParams::default(), &Backup::new(&name, spec)).await;
-    asked.map_err(|error| format!("asking for the backup {name}: {error}"))?;
+    asked.map_err(Failure::during(format!("asking for the backup {name}")))?;
     let start = Instant::now();
     let mut said = String::new();
     while start.elapsed() < Duration::from_secs(args.timeout) {
         let found =
-            backups.get(&name).await.map_err(|error| format!("reading the backup {name}: {error}"))?;
+            backups.get(&name).await.map_err(Failure::during(format!("reading the backup {name}")))?;
         let status = found.status.unwrap_or_default();
         match outcome(&name, &status) {
             Outcome::Goes(now) if now != said => {
@@ -67,20 +69,20 @@ pub async fn backup(args: BackupArgs) -> Result<(), String> {
             Outcome::Goes(_) => {}
             Outcome::Complete(words) => {
                 println!("{words}");
-                return Ok(());
+                return Ok(Ended::Well);
             }
-            Outcome::Failed(words) => return Err(words),
+            Outcome::Failed(words) => return Err(Failure::Said(words)),
         }
         tokio::time::sleep(LOOK).await;
     }
     if args.timeout == 0 {
         println!("{name} is asked for: kubectl get backup {name} shows where it stands");
-        return Ok(());
+        return Ok(Ended::Well);
     }
-    Err(format!(
+    Err(Failure::Said(format!(
         "{name} is not complete after {} s, and goes on: kubectl get backup {name} shows where it stands",
         args.timeout
-    ))
+    )))
 }
 
 /// Whether its backups go anywhere.
@@ -102,14 +104,16 @@ fn outcome(name: &str, status: &BackupStatus) -> Outcome {
     match status.phase.as_ref().and_then(|phase| phase.parse().ok()) {
         Some(BackupPhase::Complete) => {
             let how = status.method.as_ref().map_or("", |method| method.as_str());
-            let bytes = status.stored_bytes.unwrap_or_default();
-            Outcome::Complete(format!("{name} is complete: {how}, {bytes} bytes in the repository"))
+            let bytes = bytes(status.stored_bytes.unwrap_or_default());
+            Outcome::Complete(format!("{name} is complete: {how}, {bytes} in the repository"))
         }
         Some(BackupPhase::Failed) => Outcome::Failed(format!("{name} failed: {why}")),
         Some(BackupPhase::Running) => match (status.read_bytes, status.total_bytes) {
-            (Some(read), Some(total)) if total > 0 => {
-                Outcome::Goes(format!("{name} runs: {} % of {total} bytes", read.saturating_mul(100) / total))
-            }
+            (Some(read), Some(total)) if total > 0 => Outcome::Goes(format!(
+                "{name} runs: {} % of {}",
+                read.saturating_mul(100) / total,
+                bytes(total)
+            )),
             _ => Outcome::Goes(format!("{name} runs")),
         },
         _ if why.is_empty() => Outcome::Goes(format!("{name} waits for its turn")),
@@ -128,10 +132,10 @@ mod tests {
         let of = |status| outcome("b", &serde_json::from_value(status).unwrap());
         assert_eq!(of(json!({})), Outcome::Goes("b waits for its turn".into()));
         let running = json!({"phase": "Running", "readBytes": 25, "totalBytes": 100});
-        assert_eq!(of(running), Outcome::Goes("b runs: 25 % of 100 bytes".into()));
+        assert_eq!(of(running), Outcome::Goes("b runs: 25 % of 100 B".into()));
         assert_eq!(of(json!({"phase": "Running"})), Outcome::Goes("b runs".into()));
         let complete = json!({"phase": "Complete", "method": "full", "storedBytes": 7});
-        assert_eq!(of(complete), Outcome::Complete("b is complete: full, 7 bytes in the repository".into()));
+        assert_eq!(of(complete), Outcome::Complete("b is complete: full, 7 B in the repository".into()));
         let failed = json!({"phase": "Failed", "conditions": [{
             "type": "Complete", "status": "False", "reason": "StoreDenied", "message": "the store says no",
             "lastTransitionTime": "2026-11-18T00:00:00Z"

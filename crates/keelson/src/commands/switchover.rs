@@ -10,7 +10,9 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::cluster::{Found, Which};
+use super::cluster::{Found, Which};
+use super::words::program;
+use super::{Ended, Failure};
 
 /// What to hand over, and to whom.
 #[derive(Args)]
@@ -34,26 +36,26 @@ struct Leading {
 }
 
 /// Asks the leader to hand over, and waits until another leads.
-pub async fn switchover(args: SwitchoverArgs) -> Result<(), String> {
+pub async fn switchover(args: SwitchoverArgs) -> Result<Ended, Failure> {
     let Found { client, namespace, database } = args.which.find().await?;
     let name = &args.which.database;
     let leases: Api<Lease> = Api::namespaced(client, &namespace);
     let lease = Names(name).lease();
     let before = leading(&leases, &lease).await?.holder;
     if before.is_empty() {
-        return Err(format!("nobody leads {name} at the moment: kubectl describe database {name} says why"));
+        return said(format!("nobody leads {name} at the moment: `{} status {name}` says why", program()));
     }
     if args.to.as_deref() == Some(&before) {
         println!("{before} leads already");
-        return Ok(());
+        return Ok(Ended::Well);
     }
     let able = able(&database, &before);
     if let Some(to) = args.to.as_ref().filter(|to| !able.contains(to)) {
         let able = if able.is_empty() { "none".to_owned() } else { able.join(", ") };
-        return Err(format!("{to} does not follow {before}, so it can't take over. Those that can: {able}"));
+        return said(format!("{to} does not follow {before}, so it can't take over. Those that can: {able}"));
     }
     if able.is_empty() {
-        return Err(format!("no instance follows {before}, so none can take over"));
+        return said(format!("no instance follows {before}, so none can take over"));
     }
     let to = args.to.as_deref().unwrap_or("any");
     let wish = json!({"metadata": {"annotations": {annotations::HANDOVER_TO: to}}});
@@ -61,26 +63,31 @@ pub async fn switchover(args: SwitchoverArgs) -> Result<(), String> {
     leases
         .patch(&lease, &PatchParams::default(), &Patch::Merge(wish))
         .await
-        .map_err(|error| format!("asking {before} to hand over: {error}"))?;
+        .map_err(Failure::during(format!("asking {before} to hand over")))?;
     while start.elapsed() < Duration::from_secs(args.timeout) {
         let now = leading(&leases, &lease).await?;
         if !now.holder.is_empty() && now.holder != before {
             println!("{} leads, {:.1} s after it was asked for", now.holder, start.elapsed().as_secs_f64());
-            return Ok(());
+            return Ok(Ended::Well);
         }
         if now.holder == before && now.wish.is_none() && start.elapsed() > Duration::from_secs(5) {
-            return Err(format!(
-                "{before} goes on: {to} could not take over when it was asked for. kubectl describe database \
-                 {name} says how its instances are"
+            return said(format!(
+                "{before} goes on: {to} could not take over when it was asked for. `{} status {name}` says how its \
+                 instances are",
+                program()
             ));
         }
         tokio::time::sleep(LOOK).await;
     }
-    Err(format!("nobody else leads after {} s: kubectl describe database {name} says why", args.timeout))
+    said(format!("nobody else leads after {} s: `{} status {name}` says why", args.timeout, program()))
 }
 
-async fn leading(leases: &Api<Lease>, name: &str) -> Result<Leading, String> {
-    let lease = leases.get(name).await.map_err(|error| format!("reading the Lease {name}: {error}"))?;
+fn said(words: String) -> Result<Ended, Failure> {
+    Err(Failure::Said(words))
+}
+
+async fn leading(leases: &Api<Lease>, name: &str) -> Result<Leading, Failure> {
+    let lease = leases.get(name).await.map_err(Failure::during(format!("reading the Lease {name}")))?;
     let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
     Ok(Leading {
         holder: holder.split('/').next().unwrap_or_default().to_owned(),
