@@ -7,11 +7,11 @@ use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use keelson_api::instance::{BackupReport, Names, Report, annotations, paths, ports};
+use keelson_api::instance::{BackupReport, KeptReport, Names, Report, annotations, paths, ports};
 use keelson_api::v1::Role;
 use keelson_engine::postgres::{self, Postgres};
 use keelson_engine::{Layout, reap};
-use keelson_ha::{Input, Instance, Machine, Receiving, Request, Target};
+use keelson_ha::{Input, Instance, Machine, Receiving, Request, Restores, Target};
 use keelson_kit::client::Deadlines;
 use keelson_kit::health::Health;
 use keelson_kit::telemetry::Metrics;
@@ -28,8 +28,9 @@ use crate::asking::Asking;
 use crate::credentials;
 use crate::driver::{Driver, Shell, Wanted};
 use crate::environment::{Environment, EnvironmentError};
-use crate::facts::{Facts, Leave, Order};
+use crate::facts::{Facts, Leave, Order, Trouble};
 use crate::guard::Guard;
+use crate::in_place::{self, Survey};
 use crate::lease::{self, Leases};
 use crate::marks;
 use crate::metrics::{Exporter, Standing};
@@ -106,6 +107,10 @@ pub async fn run() -> Result<(), AgentError> {
     let peers = Peers::new(here.clone(), reports.clone());
     let kept = slots::of_the_leader(peers.clone(), reports.clone());
     tokio::spawn(remember_all(here.clone(), peers.clone(), known.clone()));
+    let (survey, surveys) = watch::channel(Survey::default());
+    let (failed, failures) = watch::channel(None);
+    let (put_aside, kept_aside) = watch::channel(None);
+    let (restores, settled) = watch::channel(Restores::default());
     let shell = Shell {
         peers: peers.clone(),
         target: targets,
@@ -115,6 +120,9 @@ pub async fn run() -> Result<(), AgentError> {
         archived: archived.clone(),
         nudge: nudge.clone(),
         leave: leave.clone(),
+        survey: surveys.clone(),
+        failed,
+        put_aside: kept_aside.clone(),
     };
     let facts = Driver::start(here.clone(), engine.clone(), shell).await?;
     let inputs = archiving::Inputs {
@@ -125,6 +133,10 @@ pub async fn run() -> Result<(), AgentError> {
         reports: reports.clone(),
         room: room.clone(),
     };
+    tokio::spawn(in_place::survey(inputs.clone(), settled, survey));
+    let shown = known.clone();
+    let settings = move || shown.borrow().settings.clone();
+    tokio::spawn(in_place::look_after_kept(engine.clone(), settings, put_aside));
     let (backup, backups) = watch::channel(None);
     tokio::spawn(archiving::base::follow(inputs.clone(), backup));
     archiving::follow(inputs, told);
@@ -152,6 +164,10 @@ pub async fn run() -> Result<(), AgentError> {
         facts,
         archived,
         backups,
+        surveys,
+        failures,
+        kept_aside,
+        restores,
         target,
         report,
         standing,
@@ -408,6 +424,10 @@ struct Agent {
     facts: watch::Receiver<Facts>,
     archived: watch::Receiver<Told>,
     backups: watch::Receiver<Option<BackupReport>>,
+    surveys: watch::Receiver<Survey>,
+    failures: watch::Receiver<Option<(String, Trouble)>>,
+    kept_aside: watch::Receiver<Option<KeptReport>>,
+    restores: watch::Sender<Restores>,
     target: watch::Sender<Order>,
     report: watch::Sender<Report>,
     standing: watch::Sender<Standing>,
@@ -465,6 +485,8 @@ impl Agent {
                 led_at: machine.led_at(),
                 drill,
             });
+            let settled = machine.restores();
+            self.restores.send_if_modified(|known| std::mem::replace(known, settled.clone()) != settled);
             self.go_on_with(&mut story, &machine, now);
             let report = self.compose(&machine, &story, now);
             self.route(&mut way, &machine, &report, now);
@@ -494,6 +516,11 @@ impl Agent {
                 Ok(()) = self.facts.changed() => Input::Instance(self.learned()),
                 Ok(()) = self.archived.changed() => Input::Tick,
                 Ok(()) = self.backups.changed() => Input::Tick,
+                Ok(()) = self.kept_aside.changed() => Input::Tick,
+                Ok(()) = self.surveys.changed() => {
+                    self.nudge.notify_one();
+                    Input::Tick
+                }
                 Ok(()) = self.known.changed() => Input::Settings(times(&self.known.borrow_and_update().settings)),
                 Some((question, answer)) = self.questions.recv() => {
                     // It is answered with what it changes.
@@ -587,6 +614,16 @@ impl Agent {
         let report = compose(&self.here.pod, machine, &self.facts.borrow(), story.told(), damage, now);
         let archive = self.archived.borrow_and_update().archive.clone();
         let backup = self.backups.borrow_and_update().clone();
-        Report { archive: archive.filter(|_| report.role == Role::Primary), backup, ..report }
+        let wanted = self.known.borrow().settings.in_place.as_ref().map(|rule| rule.name.clone());
+        let (settled, stopped) = (machine.restores(), machine.is_restoring());
+        let (survey, failed) = (self.surveys.borrow_and_update().clone(), self.failures.borrow().clone());
+        let in_place = in_place::told(wanted.as_deref(), &settled, stopped, &survey, failed.as_ref());
+        Report {
+            archive: archive.filter(|_| report.role == Role::Primary),
+            backup,
+            in_place: in_place.filter(|_| machine.leads(now)),
+            kept: self.kept_aside.borrow_and_update().clone(),
+            ..report
+        }
     }
 }

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keelson_api::instance::{InstanceSettings, Names, RestoreRule, paths, ports, reasons};
-use keelson_engine::postgres::{Postgres, Resources, SLOT_PREFIX, Settings, Slot, Status, slot_name};
+use keelson_api::instance::{InstanceSettings, KeptReport, Names, RestoreRule, paths, ports, reasons};
+use keelson_engine::postgres::{
+    Postgres, Resources, Restored, SLOT_PREFIX, Settings, Slot, Status, slot_name,
+};
 use keelson_engine::{Data, Engine, Error, Lsn, Process, Role, Stop, Synchronous, Upstream};
 use keelson_ha::{Instance, Quorum, Running, Target};
 use tokio::sync::{Notify, watch};
@@ -18,6 +20,7 @@ use crate::credentials::Credentials;
 use crate::doors::Doors;
 use crate::environment::Environment;
 use crate::facts::{self, Facts, Heard, Leave, Order, Trouble, Troubles, stopped};
+use crate::in_place::{self, Survey};
 use crate::peers::{KeptLog, Peers};
 use crate::restoring;
 use crate::room::Room;
@@ -96,6 +99,12 @@ pub struct Shell {
     pub nudge: Arc<Notify>,
     /// Until when commits may be acknowledged.
     pub leave: Leave,
+    /// Whether the restore in place that is asked for can be.
+    pub survey: watch::Receiver<Survey>,
+    /// The restore in place that was begun and failed, and why.
+    pub failed: watch::Sender<Option<(String, Trouble)>>,
+    /// What a restore in place has put aside.
+    pub put_aside: watch::Receiver<Option<KeptReport>>,
 }
 
 /// Drives one database.
@@ -137,6 +146,10 @@ pub struct Driver {
     led: Option<u64>,
     /// Why it could not be made from a repository, and when that is tried again.
     unrestored: Option<(Instant, Trouble)>,
+    /// What a restore in place has made beside the data.
+    whole: Option<Restored>,
+    /// The restore in place that was begun last, and how often that failed.
+    begun: (String, u32),
     /// Whether clients are let in where this is a replica.
     doors: Doors,
 }
@@ -149,7 +162,7 @@ impl Driver {
         shell: Shell,
     ) -> Result<watch::Receiver<Facts>, Error> {
         let data = engine.data().await?;
-        let led = engine.led();
+        let (led, whole) = (engine.led(), engine.restored());
         let (facts, receiver) = watch::channel(Facts {
             order: 0,
             instance: stopped(&data, led),
@@ -189,6 +202,8 @@ impl Driver {
             old: true,
             led,
             unrestored: None,
+            whole,
+            begun: (String::new(), 0),
             doors: Doors::new(led.is_some()),
         };
         tokio::spawn(driver.drive());
@@ -237,7 +252,12 @@ impl Driver {
         self.order = number;
         let process_is = *process.borrow_and_update();
         self.notice_end(process_is).await;
-        let volume = Volume { led: self.led.is_some(), damaged: self.engine.is_damaged() };
+        let whole = self
+            .whole
+            .as_ref()
+            .filter(|whole| matches!(&target, Target::Restore { name, .. } if *name == whole.name));
+        let whole = whole.map(|whole| whole.timeline.into());
+        let volume = Volume { led: self.led.is_some(), damaged: self.engine.is_damaged(), whole };
         let step = next(&target, &self.data, &self.acting, volume, self.remedy);
         let step =
             paced(step, self.starts.in_vain, self.starts.ended.map_or(Duration::MAX, |at| at.elapsed()));
@@ -292,9 +312,17 @@ impl Driver {
                 }
             }
             Step::Clone(of) => self.copy(of).await?,
+            Step::Restore(history) => self.restore_in_place(*history).await?,
+            Step::Place => {
+                tracing::warn!("the data that was restored takes the place of the old, which is kept");
+                self.engine.place_restored().await?;
+                self.led = self.engine.led();
+                self.whole = self.engine.restored();
+            }
             Step::Rewind(of) => self.rewind(of).await?,
             Step::StartPrimary(epoch, commits) => {
                 tracing::info!(epoch, "starting as primary");
+                self.forget_restored().await?;
                 self.set_led(Some(*epoch)).await?;
                 self.engine.set_synchronous(&synchronous(commits)).await?;
                 // Said before it is so: what may take writes counts as taking them.
@@ -306,6 +334,7 @@ impl Driver {
             }
             Step::StartReplica(of) => {
                 tracing::info!(?of, "starting as a replica");
+                self.forget_restored().await?;
                 if of.is_some() {
                     self.set_led(None).await?;
                 }
@@ -366,7 +395,8 @@ impl Driver {
         // Known at once; what is on a disk that hangs may take a while to be read.
         let instance = stopped(&Data::Absent, None);
         self.facts.send_modify(|facts| {
-            facts.instance = Instance { data: facts.instance.data.clone(), ..instance };
+            let Instance { data, history, restore, .. } = facts.instance.clone();
+            facts.instance = Instance { data, history, restore, ..instance };
             facts.status = None;
         });
         self.ended().await;
@@ -443,6 +473,59 @@ impl Driver {
         self.unrestored.as_ref().map_or(Ok(()), |(_, (_, problem))| Err(failed(problem)))
     }
 
+    /// Makes data of an earlier moment beside that which is there, unless meanwhile something else is wanted. What may
+    /// pass is tried a few times; then the old data serves again.
+    async fn restore_in_place(&mut self, history: u64) -> Result<(), Error> {
+        let failed = |why: &str| Error::Data { doing: "restoring in place", why: why.to_owned() };
+        if let Some((again, (_, problem))) = &self.unrestored
+            && Instant::now() < *again
+        {
+            return Err(failed(problem));
+        }
+        let Some(rule) = self.shell.wanted.borrow().instance.in_place.clone() else { return Ok(()) };
+        if self.begun.0 != rule.name {
+            self.begun = (rule.name.clone(), 0);
+        }
+        let owner = format!("{}/{}", self.here.namespace, self.here.database);
+        let (engine, other) = (self.engine.clone(), self.something_else());
+        self.facts.send_modify(|facts| facts.joining = true);
+        let restored = tokio::select! {
+            restored = in_place::restore(&engine, &rule, &owner, history, paths::PROGRAM) => restored,
+            () = other => return Ok(()),
+        };
+        self.whole = self.engine.restored();
+        let Err(trouble) = restored else {
+            self.unrestored = None;
+            return Ok(());
+        };
+        self.begun.1 += 1;
+        let told = (trouble.reason.to_owned(), trouble.problem.clone());
+        let over = !trouble.passes || self.begun.1 >= in_place::TRIES;
+        self.shell.failed.send_replace(Some((rule.name, told.clone())));
+        self.unrestored = (!over).then(|| (Instant::now() + RESTORE_SOON, told));
+        if over {
+            self.begun.1 = in_place::TRIES;
+            tracing::error!(
+                problem = trouble.problem,
+                "the restore in place is given up, and the old data serves again"
+            );
+        }
+        Err(failed(&trouble.problem))
+    }
+
+    /// The restore in place that is not begun again.
+    fn given_up(&self) -> Option<&str> {
+        (self.begun.1 >= in_place::TRIES).then_some(self.begun.0.as_str())
+    }
+
+    /// What was restored beside the data has taken its place by now, or never will.
+    async fn forget_restored(&mut self) -> Result<(), Error> {
+        self.engine.discard_restored().await?;
+        self.whole = None;
+        self.unrestored = None;
+        Ok(())
+    }
+
     /// Copies another instance, unless meanwhile something else is wanted.
     async fn copy(&mut self, of: &str) -> Result<(), Error> {
         tracing::info!(of, "copying another instance");
@@ -455,7 +538,7 @@ impl Driver {
         }
         self.remedy = Remedy::None;
         self.old = true;
-        self.led = self.engine.led();
+        (self.led, self.whole) = (self.engine.led(), None);
         Ok(())
     }
 
@@ -588,7 +671,9 @@ impl Driver {
             Err(_) => Some(("DatabaseFailed".to_owned(), "the database does not answer in time".to_owned())),
         };
         let full = || Some(*self.shell.room.borrow()).filter(|room| room.is_full());
-        let trouble = trouble.or_else(|| Some((reasons::VOLUME_FULL.to_owned(), full()?.told())));
+        let kept = self.shell.put_aside.borrow().clone();
+        let told = |room| in_place::told_of_room(room, kept.as_ref());
+        let trouble = trouble.or_else(|| Some((reasons::VOLUME_FULL.to_owned(), told(full()?))));
         self.troubles.upkeep = trouble;
         self.say();
         if status.is_some() {
@@ -624,6 +709,9 @@ impl Driver {
         self.alive = written.or(self.alive);
         instance.damaged = self.engine.is_damaged();
         instance.full = self.shell.room.borrow().is_full();
+        let asked = self.shell.wanted.borrow().instance.in_place.as_ref().map(|rule| rule.name.clone());
+        let (whole, survey) = (self.whole.as_ref(), self.shell.survey.borrow().clone());
+        instance.restore = in_place::standing(whole, self.given_up(), &survey, asked.as_deref(), self.led);
         self.facts.send_modify(|facts| {
             facts.order = self.order;
             facts.instance = instance;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use keelson_api::instance::Names;
 use keelson_engine::postgres::Status;
 use keelson_engine::{Data, Lsn};
-use keelson_ha::{Instance, Position, Quorum, Receiving, Running, Standby, Target};
+use keelson_ha::{Instance, Position, Quorum, Receiving, Restore, Running, Standby, Target};
 
 use crate::steps::Acting;
 
@@ -142,7 +142,9 @@ pub fn observe(
             (running, Quorum::default(), receiving)
         }
     };
+    let history = status.map_or(0, |status| u64::from(status.timeline));
     Instance {
+        history: history.max(newest(data)),
         running,
         commits,
         receiving,
@@ -157,7 +159,9 @@ fn standbys(status: &Status, names: Names<'_>) -> Vec<Standby> {
     let instances = status.standbys.iter().filter(|standby| names.ordinal(&standby.name).is_some());
     let standbys = instances.map(|standby| Standby {
         name: standby.name.clone(),
-        streaming: standby.state == "streaming",
+        // One that has more than it was ever sent has it from another history.
+        streaming: standby.state == "streaming"
+            && standby.sent.is_none_or(|sent| standby.flushed <= Some(sent)),
         offset: standby.flushed.unwrap_or_default().0,
     });
     standbys.collect()
@@ -181,6 +185,15 @@ pub fn stopped(data: &Data, led: Option<u64>) -> Instance {
         written: None,
         damaged: false,
         full: false,
+        history: newest(data),
+        restore: Restore::None,
+    }
+}
+
+fn newest(data: &Data) -> u64 {
+    match data {
+        Data::Present(offline) => offline.timeline.into(),
+        Data::Absent | Data::Unusable { .. } => 0,
     }
 }
 
@@ -271,6 +284,19 @@ mod tests {
         let seen = observe(&acting, &Data::Absent, None, Some(&status), Names("orders"));
         let names: Vec<&str> = seen.standbys.iter().map(|standby| standby.name.as_str()).collect();
         assert_eq!(names, ["orders-1"]);
+    }
+
+    #[test]
+    fn one_that_has_more_than_it_was_ever_sent_follows_another_history() {
+        let streaming = |sent: &str, flushed: &str| {
+            let one = json!({"name": "orders-1", "state": "streaming", "sync": "quorum", "sent": sent, "written": null,
+                             "flushed": flushed, "replayed": null});
+            let status = status(&[("standbys", json!([one]))]);
+            let acting = Acting::Primary(Quorum::default());
+            observe(&acting, &Data::Absent, None, Some(&status), Names("orders")).standbys[0].streaming
+        };
+        assert!(streaming("0/5", "0/5") && streaming("0/5", "0/4"));
+        assert!(!streaming("0/5", "0/6"), "before a restore it was further");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use keelson_api::instance::{annotations, labels};
-use keelson_ha::{Draft, Input, Lease, Position, Quorum, Request, Successor};
+use keelson_ha::{Draft, Input, Lease, Position, Quorum, Request, Restores, Successor};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -89,6 +89,7 @@ impl Leases {
                         (annotations::HISTORY, Some(draft.history.to_string())),
                         (annotations::SYSTEM_ID, draft.system.clone()),
                         (annotations::SYNC, sync(&draft.quorum)),
+                        (annotations::RESTORES, restores(draft)),
                     ]
                     .into_iter()
                     .filter_map(|(name, value)| Some((name.to_owned(), value?)))
@@ -126,6 +127,10 @@ fn patch(draft: &Draft, version: &str) -> Value {
     if let Some(system) = &draft.system {
         annotations[annotations::SYSTEM_ID] = json!(system);
     }
+    // What was restored is never forgotten either.
+    if let Some(restores) = restores(draft) {
+        annotations[annotations::RESTORES] = json!(restores);
+    }
     json!({
         "metadata": { "resourceVersion": version, "annotations": annotations },
         "spec": {
@@ -134,6 +139,12 @@ fn patch(draft: &Draft, version: &str) -> Value {
             "renewTime": MicroTime(Timestamp::now()),
         }
     })
+}
+
+/// What there was of restores in place; nothing, where there was none.
+fn restores(draft: &Draft) -> Option<String> {
+    let some = draft.restores != Restores::default();
+    some.then(|| serde_json::to_string(&draft.restores).ok()).flatten()
 }
 
 fn sync(quorum: &Quorum) -> Option<String> {
@@ -180,6 +191,9 @@ pub fn read(lease: LeaseObject) -> Lease {
         // What can't be read lets nobody be elected.
         quorum: note(annotations::SYNC).and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
         history: note(annotations::HISTORY).and_then(|number| number.parse().ok()).unwrap_or_default(),
+        restores: note(annotations::RESTORES)
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default(),
         end: note(annotations::LOG_END).and_then(|text| end(&text)),
     }
 }
@@ -204,6 +218,7 @@ mod tests {
             successor: Some(Successor::Any),
             quorum: Quorum::of(["orders-0".to_owned(), "orders-2".to_owned()]),
             history: 4,
+            restores: Restores { settled: Some("undo-it".into()), done: true, origin: 3 },
             end: Some(Position { history: 3, offset: 1 << 40 }),
             ttl: Duration::from_millis(4500),
         };
@@ -212,15 +227,26 @@ mod tests {
         let lease = read(serde_json::from_value(object).unwrap());
         assert_eq!(lease.holder, draft.holder);
         assert_eq!((lease.quorum, lease.history, lease.end), (draft.quorum, 4, draft.end));
+        assert_eq!(lease.restores, draft.restores);
         assert_eq!((lease.epoch, lease.system, lease.successor), (7, draft.system, draft.successor));
         assert_eq!((lease.version.as_str(), lease.ttl), ("5", Duration::from_secs(5)), "never shorter");
     }
 
     #[test]
     fn a_release_names_nobody_and_takes_the_wish_away() {
-        let (quorum, end, ttl) = (Quorum::default(), None, Duration::from_secs(5));
-        let draft =
-            Draft { holder: None, epoch: 7, system: None, successor: None, quorum, history: 3, end, ttl };
+        let (quorum, restores, end, ttl) =
+            (Quorum::default(), Restores::default(), None, Duration::from_secs(5));
+        let draft = Draft {
+            holder: None,
+            epoch: 7,
+            system: None,
+            successor: None,
+            quorum,
+            history: 3,
+            restores,
+            end,
+            ttl,
+        };
         let mut object = patch(&draft, "5");
         let notes = object["metadata"]["annotations"].as_object_mut().unwrap();
         for gone in [annotations::HANDOVER_TO, annotations::LOG_END] {

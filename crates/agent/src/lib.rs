@@ -18,6 +18,7 @@ mod environment;
 pub mod facts;
 mod families;
 mod guard;
+mod in_place;
 mod lease;
 mod marks;
 mod metrics;

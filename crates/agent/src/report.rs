@@ -81,6 +81,8 @@ pub fn compose(
         // Told by those who do it.
         archive: None,
         backup: None,
+        in_place: None,
+        kept: None,
     }
 }
 

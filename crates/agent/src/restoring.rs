@@ -34,7 +34,10 @@ pub(crate) async fn restore(
     begins: impl Fn(&str),
 ) -> Result<(), Trouble> {
     let repository = place::open(&rule.from)?;
-    let choice = chosen(&repository, rule).await?;
+    let choice = chosen(&repository, rule).await.map_err(|trouble| {
+        let problem = format!("{}. Correct spec.restore in a new Database", trouble.problem);
+        if trouble.passes { trouble } else { Trouble { problem, ..trouble } }
+    })?;
     let newest = choice.chain.last().map(|backup| (backup.name.clone(), backup.version / 10_000));
     let (name, major) = newest.unwrap_or_default();
     if major != engine.major() {
@@ -56,36 +59,18 @@ pub(crate) async fn restore(
         }
     };
     let folder = engine.begin_restore().await.map_err(failed)?;
-    let progress = watch::Sender::default();
-    bring_back(&repository, &choice.chain, &folder, &Options::default(), &progress)
-        .await
-        .map_err(|error| Trouble::from(&error))?;
-    tracing::info!(bytes = progress.borrow().written, "the backup is brought back, and the log is replayed");
-    let ahead = folder.with_extension("ahead");
-    let fetcher = Fetcher::new(repository.clone(), &ahead, AHEAD).await;
-    let fetcher = fetcher.map_err(|error| Trouble::from(&error))?;
-    let socket = Path::new(paths::RUN).join("keelson-log.sock");
-    let serving = Serving::begin(&socket, Arc::new(fetcher), folder).map_err(|error| Trouble {
-        reason: backup_reasons::FAILED,
-        problem: format!("nobody can be asked for the log at {}: {error}", socket.display()),
-        passes: true,
-    })?;
-    let recovery = Recovery {
-        settings: recovery_settings(&choice),
-        restore_command: format!("{program} fetch-log {} %f \"%p\"", socket.display()),
-    };
+    let (serving, recovery) = Serving::bring_back(&repository, &choice, &folder, program).await?;
     let finished = engine.finish_restore(&recovery).await;
     // PostgreSQL only says that it was not given the file.
     let finished = finished.map_err(|error| serving.trouble().unwrap_or_else(|| failed(error)));
-    drop(serving);
-    let _ = tokio::fs::remove_dir_all(&ahead).await;
+    serving.end(&folder).await;
     let system = finished?;
     tracing::info!(system, "a database was restored");
     Ok(())
 }
 
 /// What is to be brought back, or why nothing can be.
-async fn chosen(repository: &Repository, rule: &RestoreRule) -> Result<Choice, Trouble> {
+pub(crate) async fn chosen(repository: &Repository, rule: &RestoreRule) -> Result<Choice, Trouble> {
     let trouble = |error| Trouble::from(&error);
     let mark = repository.mark().await.map_err(trouble)?;
     let size = mark.and_then(|mark| mark.segment_size()).unwrap_or(SegmentSize::DEFAULT);
@@ -94,16 +79,12 @@ async fn chosen(repository: &Repository, rule: &RestoreRule) -> Result<Choice, T
         keep_only(&mut catalogue, name);
     }
     let target = target(&rule.to).map_err(refused)?;
-    let choice = choose(&catalogue, size, &target, None);
-    choice.map_err(|refusal| {
-        refused(format!(
-            "nothing was restored from {}: {refusal}. Correct spec.restore in a new Database",
-            repository.location()
-        ))
-    })
+    let choice = choose(&catalogue, size, &target, rule.timeline);
+    choice
+        .map_err(|refusal| refused(format!("nothing was restored from {}: {refusal}", repository.location())))
 }
 
-fn refused(problem: String) -> Trouble {
+pub(crate) fn refused(problem: String) -> Trouble {
     Trouble { reason: backup_reasons::TARGET_REFUSED, problem, passes: false }
 }
 
@@ -134,7 +115,7 @@ fn target(point: &RestorePoint) -> Result<Target, String> {
 }
 
 /// Answers those who ask for the log, until it is dropped.
-struct Serving {
+pub(crate) struct Serving {
     task: tokio::task::JoinHandle<()>,
     socket: PathBuf,
     /// What was last wrong with a file that was asked for.
@@ -142,6 +123,43 @@ struct Serving {
 }
 
 impl Serving {
+    /// Brings the files of the backups into a folder, and then answers whoever replays the log in there, as this says.
+    pub(crate) async fn bring_back(
+        repository: &Repository,
+        choice: &Choice,
+        folder: &Path,
+        program: &str,
+    ) -> Result<(Serving, Recovery), Trouble> {
+        let progress = watch::Sender::default();
+        bring_back(repository, &choice.chain, folder, &Options::default(), &progress)
+            .await
+            .map_err(|error| Trouble::from(&error))?;
+        tracing::info!(
+            bytes = progress.borrow().written,
+            "the backup is brought back, and the log is replayed"
+        );
+        let fetcher = Fetcher::new(repository.clone(), &folder.with_extension("ahead"), AHEAD).await;
+        let fetcher = fetcher.map_err(|error| Trouble::from(&error))?;
+        let socket = Path::new(paths::RUN).join("keelson-log.sock");
+        let serving =
+            Serving::begin(&socket, Arc::new(fetcher), folder.to_owned()).map_err(|error| Trouble {
+                reason: backup_reasons::FAILED,
+                problem: format!("nobody can be asked for the log at {}: {error}", socket.display()),
+                passes: true,
+            })?;
+        let recovery = Recovery {
+            settings: recovery_settings(choice),
+            restore_command: format!("{program} fetch-log {} %f \"%p\"", socket.display()),
+        };
+        Ok((serving, recovery))
+    }
+
+    /// The replay has ended.
+    pub(crate) async fn end(self, folder: &Path) {
+        drop(self);
+        let _ = tokio::fs::remove_dir_all(folder.with_extension("ahead")).await;
+    }
+
     fn begin(socket: &Path, fetcher: Arc<Fetcher>, within: PathBuf) -> std::io::Result<Serving> {
         let _ = std::fs::remove_file(socket);
         let listener = UnixListener::bind(socket)?;
@@ -163,7 +181,7 @@ impl Serving {
         Ok(Serving { task, socket: socket.to_owned(), trouble })
     }
 
-    fn trouble(&self) -> Option<Trouble> {
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
         self.trouble.borrow().clone()
     }
 }

@@ -97,5 +97,6 @@ pub fn times(settings: &InstanceSettings) -> Settings {
         synchronous: settings.durability.mode == Durability::Quorum,
         required: settings.durability.when_alone == StandbyPolicy::Required,
         max_lag: times.max_lag_bytes,
+        restore: settings.in_place.as_ref().map(|rule| rule.name.clone()),
     }
 }

@@ -65,6 +65,10 @@ pub enum Step {
     Rewind(String),
     /// Copy another.
     Clone(String),
+    /// Make data of an earlier moment beside that which is there, on a history of this number or a greater one.
+    Restore(u64),
+    /// Put what was made so in the place of what is there.
+    Place,
     /// End it in good order.
     Finish,
     /// End it now.
@@ -80,6 +84,8 @@ pub struct Volume {
     pub led: bool,
     /// Whether its disk has failed the data.
     pub damaged: bool,
+    /// The history of the data beside it that the wanted restore has made, if it has.
+    pub whole: Option<u64>,
 }
 
 /// The next step.
@@ -97,6 +103,19 @@ pub fn next(target: &Target, data: &Data, acting: &Acting, volume: Volume, remed
         (Target::Close | Target::Finish, Acting::Not) => Step::Nothing,
         (Target::Close, _) => Step::Close,
         (Target::Finish, _) => Step::Finish,
+        // What is restored, or is about to be replaced, ends in good order first.
+        (Target::Restore { .. } | Target::Place, Acting::Primary(_) | Acting::Replica(_)) => Step::Finish,
+        (Target::Restore { history, .. }, Acting::Not) => match volume.whole {
+            Some(whole) if whole >= *history => Step::Nothing,
+            _ => Step::Restore(*history),
+        },
+        (Target::Place, Acting::Not) => Step::Place,
+        (Target::Copy { .. }, Acting::Primary(_)) => Step::Close,
+        (Target::Copy { .. }, Acting::Replica(_)) => Step::Finish,
+        (Target::Copy { of, system }, Acting::Not) => match data {
+            Data::Present(offline) if offline.system.to_string() != *system => another(offline, system),
+            _ => Step::Clone(of.clone()),
+        },
         (Target::Create, Acting::Primary(_)) => Step::Nothing,
         (Target::Create, Acting::Not) => match data {
             Data::Absent => Step::Initialise,
@@ -138,11 +157,7 @@ pub fn next(target: &Target, data: &Data, acting: &Acting, volume: Volume, remed
         }
         (Target::Replica { of, epoch, system }, Acting::Not) => match data {
             Data::Absent | Data::Unusable { .. } => Step::Clone(of.clone()),
-            Data::Present(offline) if offline.system.to_string() != *system => Step::Trouble(format!(
-                "the volume holds another database (system identifier {}, and not {system}): \
-                 move it away, or remove the volume's claim to have this instance copied anew",
-                offline.system
-            )),
+            Data::Present(offline) if offline.system.to_string() != *system => another(offline, system),
             Data::Present(_) if remedy == Remedy::Clone => Step::Clone(of.clone()),
             // What led and ended badly has, most likely, something that nobody else has.
             Data::Present(offline)
@@ -153,6 +168,14 @@ pub fn next(target: &Target, data: &Data, acting: &Acting, volume: Volume, remed
             Data::Present(_) => Step::StartReplica(Some(Leader { name: of.clone(), epoch: *epoch })),
         },
     }
+}
+
+fn another(offline: &Offline, system: &str) -> Step {
+    Step::Trouble(format!(
+        "the volume holds another database (system identifier {}, and not {system}): \
+         move it away, or remove the volume's claim to have this instance copied anew",
+        offline.system
+    ))
 }
 
 /// How a replica that runs is brought back, if it has to be. `silent` says that nothing has come for long from a
@@ -330,7 +353,7 @@ mod tests {
 
     #[test]
     fn what_its_disk_has_failed_is_made_primary_in_no_way() {
-        let failed = Volume { led: true, damaged: true };
+        let failed = Volume { led: true, damaged: true, whole: None };
         for (data, acting) in [
             (data(false, false), Acting::Not),
             (data(true, false), Acting::Not),
@@ -399,7 +422,7 @@ mod tests {
         let rewind = Step::Rewind("orders-1".into());
         let crashed = data(false, false);
         assert_eq!(
-            next(&replica(), &crashed, &Acting::Not, Volume { led: true, damaged: false }, Remedy::None),
+            next(&replica(), &crashed, &Acting::Not, Volume { led: true, ..Volume::default() }, Remedy::None),
             rewind,
             "it led"
         );
@@ -421,6 +444,38 @@ mod tests {
         assert_eq!(then(&Target::Close, &present(false), &leads), Step::Close);
         assert_eq!(then(&Target::Close, &present(false), &Acting::Not), Step::Nothing);
         assert_eq!(then(&Target::Finish, &present(false), &leads), Step::Finish);
+    }
+
+    #[test]
+    fn a_restore_ends_what_runs_is_made_once_and_then_put_in_its_place() {
+        let restore = Target::Restore { name: "x".into(), history: 7 };
+        let leads = Acting::Primary(Quorum::default());
+        for target in [&restore, &Target::Place] {
+            assert_eq!(
+                then(target, &present(false), &leads),
+                Step::Finish,
+                "in good order: all of its log is sent"
+            );
+            assert_eq!(then(target, &present(true), &Acting::Replica(None)), Step::Finish);
+        }
+        let with = |whole| {
+            let volume = Volume { whole, ..Volume::default() };
+            next(&restore, &present(false), &Acting::Not, volume, Remedy::None)
+        };
+        assert_eq!(with(None), Step::Restore(7));
+        assert_eq!(with(Some(6)), Step::Restore(7), "it is of an earlier attempt");
+        assert_eq!(with(Some(7)), Step::Nothing, "it waits for the word");
+        assert_eq!(then(&Target::Place, &present(false), &Acting::Not), Step::Place);
+    }
+
+    #[test]
+    fn data_of_before_a_restore_is_ended_and_replaced_by_a_copy() {
+        let copy = Target::Copy { of: "orders-1".into(), system: "7".into() };
+        assert_eq!(then(&copy, &present(true), &Acting::Replica(leader("orders-1", 2))), Step::Finish);
+        assert_eq!(then(&copy, &present(false), &Acting::Primary(Quorum::default())), Step::Close);
+        assert_eq!(then(&copy, &present(true), &Acting::Not), Step::Clone("orders-1".into()));
+        let other = Target::Copy { of: "orders-1".into(), system: "8".into() };
+        assert!(matches!(then(&other, &present(true), &Acting::Not), Step::Trouble(_)));
     }
 
     #[test]

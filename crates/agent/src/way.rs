@@ -60,6 +60,7 @@ mod tests {
             synchronous: true,
             required: false,
             max_lag: 0,
+            restore: None,
         };
         let mut machine = Machine::new(Identity { holder, ordinal: 0 }, settings);
         let mut way = Way::default();
@@ -90,6 +91,8 @@ mod tests {
             written: None,
             damaged: false,
             full: false,
+            history: 1,
+            restore: keelson_ha::Restore::None,
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::value::Version;
 
 mod backup;
 mod drill;
+mod in_place;
 
 pub use backup::{
     ArchiveReport, BackupOrder, BackupReport, BackupRule, RestorePoint, RestoreRule, Store, Use,
@@ -24,6 +25,8 @@ pub use drill::{
     DRILL_VARIABLE, DrillChecks, DrillNote, DrillPhase, DrillReport, DrillRule, Mark, ask_for_drill,
     drill_reasons,
 };
+
+pub use in_place::{InPlaceReport, InPlaceRule, InPlaceStage, KeptReport};
 
 /// The key in the ConfigMap under which [`InstanceSettings`] are found as JSON.
 pub const SETTINGS_KEY: &str = "settings.json";
@@ -80,6 +83,8 @@ pub mod annotations {
     pub const HISTORY: &str = "keelson.dev/timeline";
     /// On the Lease, by the leader: the last leaderships as JSON, the newest first.
     pub const LEADERSHIPS: &str = "keelson.dev/leaderships";
+    /// On the Lease, by the leader: what became of restores in place, as JSON.
+    pub const RESTORES: &str = "keelson.dev/restores";
     /// On the Lease, by whoever asks for a handover: the name of a pod, or `any`. The leader removes it
     /// when it is done or refused.
     pub const HANDOVER_TO: &str = "keelson.dev/handover-to";
@@ -91,6 +96,8 @@ pub mod annotations {
     pub const DRILL: &str = "keelson.dev/drill";
     /// On a Database, by a person: `yes` lets it take the volumes that an older one of its name has left.
     pub const ADOPT_VOLUMES: &str = "keelson.dev/adopt-volumes";
+    /// On a Database, by a person: the name of a restore in place. The data that it put aside is removed.
+    pub const DISCARD_OLD_DATA: &str = "keelson.dev/discard-old-data";
     /// On a Database, by a person: any text. Another one replaces its instances, one after another, the leader last
     /// and after a handover.
     pub const RESTART_INSTANCES: &str = "keelson.dev/restart-instances";
@@ -260,6 +267,16 @@ pub struct InstanceSettings {
     /// Where the first data comes from. Of no meaning once there is a database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestoreRule>,
+    /// The restore in place that is to be carried out now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place: Option<InPlaceRule>,
+    /// Restores in place that have come to their end, or were named when the database was made, the last one last: none of
+    /// them is carried out any more, whatever the spec says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settled_restores: Vec<String>,
+    /// The restore in place whose old data may go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discard: Option<String>,
 }
 
 impl InstanceSettings {
@@ -376,6 +393,12 @@ pub struct Report {
     /// The base backup that it was last told to make.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupReport>,
+    /// On the leader: how it stands with the restore in place that was asked for last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_place: Option<InPlaceReport>,
+    /// Data that a restore in place has put aside on its volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptReport>,
 }
 
 impl Report {
@@ -412,6 +435,8 @@ impl Default for Report {
             leaderships: Vec::new(),
             archive: None,
             backup: None,
+            in_place: None,
+            kept: None,
         }
     }
 }

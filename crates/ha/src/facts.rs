@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Quorum;
+use crate::{Quorum, Restore};
 
 /// What is on its volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,4 +97,8 @@ pub struct Instance {
     pub damaged: bool,
     /// Whether its volume has almost no room left.
     pub full: bool,
+    /// The newest history of which it has log; 0 if that is not known.
+    pub history: u64,
+    /// How it stands with a restore in place.
+    pub restore: Restore,
 }

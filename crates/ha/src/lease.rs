@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Position, Quorum};
+use crate::{Position, Quorum, Restores};
 
 /// Who holds a Lease: an instance, in one incarnation of it. Written `orders-0/1f0c…`.
 ///
@@ -70,6 +70,8 @@ pub struct Lease {
     /// The newest history that anybody has begun, or was to begin: the next one gets a number of its own, also where
     /// nobody has heard of the one before.
     pub history: u64,
+    /// What there was of restores in place.
+    pub restores: Restores,
     /// How far the holder's log was when it wrote this, or when that was last known.
     pub end: Option<Position>,
 }

@@ -40,6 +40,7 @@ mod peers;
 pub mod planted;
 mod quorum;
 mod reign;
+mod restore;
 
 pub use facts::{Data, Instance, Position, Receiving, Running, Standby};
 pub use lease::{Holder, Lease, Successor};
@@ -47,3 +48,4 @@ pub use machine::{Draft, Identity, Input, Machine, Request, Settings, Target};
 pub use peers::{Answer, Evidence, Question};
 pub use quorum::{Change, FENCE, Quorum};
 pub use reign::{Cause, Reign};
+pub use restore::{Restore, Restores};

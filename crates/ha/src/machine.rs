@@ -2,15 +2,17 @@
 
 mod following;
 mod leading;
+mod restoring;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use self::restoring::Wish;
 use crate::planted::{self, Bug};
 use crate::quorum::taken;
 use crate::{
     Answer, Cause, Data, Evidence, Holder, Instance, Lease, Position, Question, Quorum, Receiving, Reign,
-    Running, Standby, Successor,
+    Restore, Restores, Running, Standby, Successor,
 };
 
 /// Who this is.
@@ -43,6 +45,8 @@ pub struct Settings {
     pub required: bool,
     /// How much of the log one that is elected may lack, where commits wait for nobody.
     pub max_lag: u64,
+    /// The restore in place that is asked for, by name.
+    pub restore: Option<String>,
 }
 
 impl Settings {
@@ -128,6 +132,8 @@ pub struct Draft {
     pub quorum: Quorum,
     /// The newest history that anybody has begun, or that the holder is to begin.
     pub history: u64,
+    /// What there was of restores in place.
+    pub restores: Restores,
     /// How far the log is.
     pub end: Option<Position>,
     /// How long it lasts.
@@ -160,6 +166,22 @@ pub enum Target {
         /// Of this database; another one on the volume is not to be touched.
         system: String,
     },
+    /// It ends, and data of an earlier moment is made beside its own, which stays as it is.
+    Restore {
+        /// By the restore of this name.
+        name: String,
+        /// It begins a history with this number or a greater one.
+        history: u64,
+    },
+    /// The data that was made so takes the place of its own, which is put aside and kept.
+    Place,
+    /// Its data is of before a restore: it is not to run, and a copy of this instance takes its place.
+    Copy {
+        /// This instance.
+        of: String,
+        /// Of this database; another one on the volume is not to be touched.
+        system: String,
+    },
     /// It runs and follows nobody: nothing more may come in from who led.
     Hold,
     /// It ends after all that was written has reached those who follow.
@@ -181,6 +203,11 @@ struct Term {
     pending: Option<Quorum>,
     epoch: u64,
     history: u64,
+    /// The number that was written for a restore in this term, which nothing else begins.
+    reserved: Option<u64>,
+    restores: Restores,
+    /// That one is done, by a write that was not answered yet.
+    pending_restores: Option<Restores>,
     cause: Cause,
     lacks: Option<u64>,
     /// How long it lasts, as it was written.
@@ -239,6 +266,7 @@ enum Asked {
     Take {
         epoch: u64,
         history: u64,
+        restores: Restores,
         quorum: Quorum,
         commits: Quorum,
         ttl: Duration,
@@ -248,6 +276,7 @@ enum Asked {
     },
     Renew {
         quorum: Quorum,
+        wish: Wish,
         ttl: Duration,
     },
     Release,
@@ -474,6 +503,11 @@ impl Machine {
             // A node that was cut off, an API server that is away: the margin is for those who wait.
             Role::Leader(term) | Role::Yielding { term, .. } if !self.holds(term, now) => Target::Close,
             Role::Leader(term) => match instance.data {
+                Data::Present { .. } if self.restoring(term).is_some() => {
+                    self.restoring(term).unwrap_or(Target::Wait)
+                }
+                // It was about to be put in the place of the old data.
+                Data::None if term.restores.origin > 0 && self.has_whole() => Target::Place,
                 Data::None if self.system().is_none() || planted::is(Bug::CreateAgain) => Target::Create,
                 Data::None => Target::Wait,
                 Data::Present { .. } => {
@@ -590,6 +624,10 @@ impl Machine {
                     term.quorum = found.quorum.clone();
                     term.late = term.late.take().filter(|late| *late == found.version);
                     let sure = term.late.is_none();
+                    if found.restores != term.restores {
+                        term.settle(Wish { reserved: None, restores: found.restores.clone() });
+                    }
+                    term.pending_restores = term.pending_restores.take().filter(|_| !sure);
                     term.pending = term.pending.take().filter(|_| !sure);
                     term.contested =
                         found.quorum.elects_without(&self.me.holder.name) || term.contested && !sure;
@@ -635,7 +673,7 @@ impl Machine {
         let sent = if planted::is(Bug::TermFromAnswer) { now } else { sent };
         let until = |ttl: Duration| sent + ttl.saturating_sub(margin);
         match self.asked.take() {
-            Some(Asked::Take { epoch, history, quorum, commits, ttl, cause, lacks, end })
+            Some(Asked::Take { epoch, history, restores, quorum, commits, ttl, cause, lacks, end })
                 if now < until(ttl) || self.is_alone() =>
             {
                 self.hold = None;
@@ -649,6 +687,9 @@ impl Machine {
                     pending: None,
                     epoch,
                     history,
+                    reserved: None,
+                    restores,
+                    pending_restores: None,
                     cause,
                     lacks,
                     ttl,
@@ -668,7 +709,7 @@ impl Machine {
             }
             // The answer came too late to be of use. Read, and find it to be one's own.
             Some(Asked::Take { .. }) => {}
-            Some(Asked::Renew { quorum, ttl }) => {
+            Some(Asked::Renew { quorum, wish, ttl }) => {
                 if let Role::Leader(own) | Role::Yielding { term: own, .. } = &mut self.role {
                     own.until = until(ttl).max(own.until);
                     own.version = Version::Known(version);
@@ -678,6 +719,7 @@ impl Machine {
                     own.renewed = sent;
                     own.contested = quorum.elects_without(&self.me.holder.name);
                     own.quorum = quorum;
+                    own.settle(wish);
                 }
             }
             Some(Asked::Release) => self.role = Role::Follower,
@@ -740,7 +782,8 @@ impl Machine {
         };
         let end = self.position().or(known.filter(|_| !planted::is(Bug::ForgetEnd)));
         let history = end.map_or(history, |end| history.max(end.history));
-        Box::new(Draft { holder, epoch, system, successor, quorum, history, end, ttl: self.settings.ttl })
+        let (restores, ttl) = (self.restores(), self.settings.ttl);
+        Box::new(Draft { holder, epoch, system, successor, quorum, history, restores, end, ttl })
     }
 
     fn has_stopped(&self) -> bool {

@@ -153,6 +153,7 @@ impl Scenario {
             synchronous: self.synchronous,
             required: self.required,
             max_lag: self.max_lag,
+            restore: None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use keelson_api::instance::{
-    BackupOrder, BackupReport, InstanceSettings, Names, RestorePoint, RestoreRule, Store, paths,
+    BackupOrder, BackupReport, InPlaceRule, InstanceSettings, Names, RestorePoint, RestoreRule, Store, paths,
 };
 use keelson_engine::postgres::{self, Settings};
 use keelson_engine::{Data as Folder, Engine, Layout, Offline, Secret, Stop};
@@ -16,6 +16,7 @@ use testbed::{Look, until};
 use super::*;
 use crate::catching_up::bring_log;
 use crate::facts::observe;
+use crate::in_place;
 use crate::restoring::{fetch_log, restore};
 use crate::steps::Acting;
 
@@ -185,6 +186,12 @@ fn a_replica_finds_log_that_nobody_sends_it_in_the_repository() {
     testbed::inside::each_version(name, &[], log_from_the_repository);
 }
 
+#[test]
+fn a_database_goes_back_in_place_and_forth_again() {
+    let name = "archiving::inside::a_database_goes_back_in_place_and_forth_again";
+    testbed::inside::each_version(name, &[], in_place_and_back);
+}
+
 /// Called by PostgreSQL, as `keelson fetch-log` is.
 #[test]
 fn the_log_is_asked_for() {
@@ -286,7 +293,6 @@ pub(crate) fn prepare_program() {
 
 async fn the_whole_way() {
     prepare_program();
-
     let one = primary().await;
     let Shop { known, inputs, tolds, .. } = &archives(one.clone()).await;
     let (backup, backups) = watch::channel(None);
@@ -321,7 +327,7 @@ async fn the_whole_way() {
     send(&one).await;
 
     let two = Postgres::open(layout("two"), settings("two", 5433)).await.unwrap();
-    let wish = |to| RestoreRule { from: store(), backup: None, to };
+    let wish = |to| RestoreRule { from: store(), backup: None, to, timeline: None };
     let early = wish(RestorePoint::Time(Timestamp::UNIX_EPOCH));
     let refused = restore(&two, &early, PROGRAM, |_| panic!("nothing begins")).await.unwrap_err();
     assert_eq!(refused.reason, backup_reasons::TARGET_REFUSED);
@@ -350,4 +356,64 @@ async fn the_whole_way() {
     for engine in [&*one, &two] {
         engine.stop(Stop::Fast, LONG).await.unwrap();
     }
+}
+
+/// To just before a mistake; and then, as that was none after all, to the end of the timeline that was left.
+async fn in_place_and_back() {
+    prepare_program();
+    let one = primary().await;
+    let Shop { known, inputs, tolds, .. } = &archives(one.clone()).await;
+    let (backup, backups) = watch::channel(None);
+    tokio::spawn(base::follow(inputs.clone(), backup));
+    archived(tolds, "the repository to be empty", |archive| archive.backups == Some(vec![])).await;
+    sql(&one, "CREATE TABLE public.t (i int)").await;
+    backed_up(known, &backups, "first").await;
+    sql(&one, "INSERT INTO public.t SELECT generate_series(1, 1000)").await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let moment = Timestamp::now();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    sql(&one, "DELETE FROM public.t").await;
+
+    let wish = |name: &str, to, timeline| InPlaceRule {
+        name: name.to_owned(),
+        rule: RestoreRule { from: store(), backup: None, to, timeline },
+    };
+    let early = wish("early", RestorePoint::Time(Timestamp::UNIX_EPOCH), None);
+    let refused = in_place::look(inputs, &early).await.unwrap_err();
+    assert_eq!((refused.reason, refused.passes), (backup_reasons::TARGET_REFUSED, false));
+    assert!(refused.problem.contains("Possible is from"), "{}", refused.problem);
+    assert_eq!(sql(&one, "SELECT count(*) FROM public.t").await, "0", "it has gone on");
+
+    // Nobody has waited for the log to be sent.
+    let undo = wish("undo", RestorePoint::Time(moment), None);
+    in_place::look(inputs, &undo).await.unwrap();
+    sql(&one, "INSERT INTO public.t VALUES (7)").await;
+    one.stop(Stop::Fast, LONG).await.unwrap();
+    in_place::restore(&one, &undo, "shop/orders", 5, PROGRAM).await.unwrap();
+    let made = one.restored().unwrap();
+    assert_eq!((made.name.as_str(), made.timeline), ("undo", 5));
+    one.place_restored().await.unwrap();
+    one.discard_restored().await.unwrap();
+    starts(&one, &keelson_engine::Role::Primary).await;
+    assert_eq!(sql(&one, "SELECT count(*) FROM public.t").await, "1000");
+    assert_eq!(one.status(LONG).await.unwrap().timeline, 5);
+    sql(&one, "INSERT INTO public.t VALUES (1001)").await;
+    send(&one).await;
+
+    let again = wish("again", RestorePoint::Latest, Some(1));
+    let refused = in_place::look(inputs, &again).await.unwrap_err();
+    assert!(refused.problem.contains("keelson.dev/discard-old-data=undo"), "{}", refused.problem);
+    assert!(one.discard_kept("undo").await.unwrap());
+    in_place::look(inputs, &again).await.unwrap();
+    one.stop(Stop::Fast, LONG).await.unwrap();
+    in_place::restore(&one, &again, "shop/orders", 6, PROGRAM).await.unwrap();
+    one.place_restored().await.unwrap();
+    starts(&one, &keelson_engine::Role::Primary).await;
+    assert_eq!(
+        sql(&one, "SELECT count(*) || ' ' || max(i) FROM public.t").await,
+        "1 7",
+        "all there was, to the last"
+    );
+    assert_eq!(one.status(LONG).await.unwrap().timeline, 6);
+    one.stop(Stop::Fast, LONG).await.unwrap();
 }

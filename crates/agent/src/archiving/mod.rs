@@ -251,7 +251,7 @@ async fn claim(inputs: &Inputs, rule: &BackupRule) -> Result<Writer, Trouble> {
     repository.claim(&claim).await.map_err(trouble)
 }
 
-fn failed(problem: String) -> Trouble {
+pub(crate) fn failed(problem: String) -> Trouble {
     Trouble { reason: backup_reasons::FAILED, problem, passes: true }
 }
 
@@ -318,7 +318,7 @@ async fn look_at(writer: &Writer) -> keelson_backup::Result<Shelf> {
 }
 
 /// How many files of the log wait, by PostgreSQL's own notes.
-async fn waiting(log: &Path) -> usize {
+pub(crate) async fn waiting(log: &Path) -> usize {
     let folder = log.join("archive_status");
     let counted = tokio::task::spawn_blocking(move || {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

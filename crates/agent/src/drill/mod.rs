@@ -219,7 +219,8 @@ async fn restore(
     program: &str,
     reports: &watch::Sender<DrillReport>,
 ) -> Result<(), Trouble> {
-    let wish = RestoreRule { from: rule.from.clone(), backup: None, to: RestorePoint::Latest };
+    let wish =
+        RestoreRule { from: rule.from.clone(), backup: None, to: RestorePoint::Latest, timeline: None };
     let begins = |name: &str| reports.send_modify(|report| report.backup = Some(name.to_owned()));
     for left in (0..TRIES).rev() {
         match restoring::restore(engine, &wish, program, begins).await {

@@ -132,6 +132,9 @@ pub struct RestoreRule {
     /// Up to where.
     #[serde(default, skip_serializing_if = "RestorePoint::is_latest")]
     pub to: RestorePoint,
+    /// On which timeline. Without it, the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<u32>,
 }
 
 /// A moment in the past of a database.

@@ -34,7 +34,7 @@ pub use settings::{
 };
 pub use status::{
     BackupSummary, Binding, Cause, DatabaseStatus, DrillResult, DrillRunning, DrillSummary, InstanceStatus,
-    Leadership, Phase, Role,
+    Leadership, OldData, Phase, RestoreSummary, Role,
 };
 pub use storage::{Autogrow, Storage, Volume};
 

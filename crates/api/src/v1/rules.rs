@@ -38,8 +38,11 @@ pub const SPEC: &[Rule] = &[
         "the version can't be taken away once it is set: name the version to run",
     ),
     rule(
-        "!has(self.restore) || (has(oldSelf.restore) && self.restore == oldSelf.restore)",
-        "restore says where the first data comes from and can't be added or changed later: create a new Database with it",
+        "!has(self.restore) || (has(oldSelf.restore) && self.restore == oldSelf.restore) \
+         || (has(self.restore.inPlace) && (!has(oldSelf.restore) || !has(oldSelf.restore.inPlace) \
+         || self.restore.inPlace != oldSelf.restore.inPlace))",
+        "restore says where the first data comes from and can't be added or changed later: to bring this database back to an \
+         earlier moment, give restore.inPlace a name that it did not have, as one name stands for one restore",
     ),
 ];
 
@@ -121,6 +124,18 @@ pub const REPOSITORY: &[Rule] = &[rule(
     "[has(self.s3), has(self.gcs), has(self.azure), has(self.folder)].filter(given, given).size() == 1",
     "name exactly one place for backups: s3, gcs, azure or folder",
 )];
+
+/// On `spec.restore` of a Database.
+pub const RESTORE: &[Rule] = &[
+    rule(
+        "has(self.from) || has(self.inPlace)",
+        "restore.from is missing: name a backup, a database or a repository",
+    ),
+    rule(
+        "!has(self.inPlace) || !has(self.from) || has(self.from.backup)",
+        "in place a database is restored from its own repository: leave restore.from out, or name one of its Backups",
+    ),
+];
 
 /// On `spec.restore.from` of a Database.
 pub const RESTORE_SOURCE: &[Rule] = &[rule(

@@ -57,6 +57,9 @@ pub struct DatabaseStatus {
     /// Where programs find what they need to connect, as servicebinding.io has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<Binding>,
+    /// What became of the restore in place that was asked for last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestoreSummary>,
 }
 
 /// Where programs find what they need to connect.
@@ -190,6 +193,43 @@ pub struct Leadership {
     /// for a quorum, nothing in them was acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_bytes: Option<i64>,
+}
+
+/// What became of a restore in place, and what it has put aside.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreSummary {
+    /// Which: `spec.restore.inPlace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Where it stands: `Waiting`, `Checking`, `Restoring`, `Done`; `Refused`, where it can't be and nothing was stopped;
+    /// `Failed`, where the old data serves again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<String>,
+    /// What stands in its way, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Old data that is kept until somebody says that it may go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub kept: Vec<OldData>,
+}
+
+/// Data that a restore in place has put aside: `data.before` on the volume of an instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OldData {
+    /// The instance.
+    #[schemars(length(max = 63))]
+    pub instance: String,
+    /// The restore that has put it aside.
+    pub restore: String,
+    /// The timeline that it was on: what to name in `restore.to.timeline` to come back to it.
+    pub timeline: i64,
+    /// When it was put aside.
+    pub since: Time,
+    /// How much of the volume it takes.
+    pub bytes: i64,
 }
 
 /// What there is to restore from.

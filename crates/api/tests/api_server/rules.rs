@@ -75,6 +75,24 @@ fn cases() -> Vec<Case> {
             json!({"restore": null}),
             json!({"restore": {"from": {"database": "other"}}}),
         ),
+        change(
+            "give restore.inPlace a name that it did not have",
+            json!({"restore": {"inPlace": "one", "to": {"lsn": "0/1"}}}),
+            json!({"restore": {"inPlace": "two", "to": {"lsn": "0/2", "timeline": 3}}}),
+            json!({"restore": {"to": {"lsn": "0/3"}}}),
+        ),
+        change(
+            "restore says where",
+            json!({"restore": {"from": {"backup": "nightly"}}}),
+            json!({"restore": {"inPlace": "one"}}),
+            json!({"restore": {"from": {"backup": "weekly"}}}),
+        ),
+        creation("restore.from is missing", json!({"restore": {"from": from}}), json!({"restore": {}})),
+        creation(
+            "from its own repository",
+            json!({"restore": {"inPlace": "one", "from": {"backup": "nightly"}}}),
+            json!({"restore": {"inPlace": "one", "from": from}}),
+        ),
         creation(
             "ttl must be from 2s to 5m",
             json!({"failover": {"ttl": "10s"}}),

@@ -26,6 +26,13 @@ impl Postgres {
         self.local().connect(SUPERUSER).await
     }
 
+    /// Ends the segment that is written to, so that all that was committed so far can be archived.
+    pub async fn end_segment(&self) -> Result<()> {
+        const DOING: &str = "ending a file of the log";
+        let ended = async { value(&self.connect().await?, DOING, "SELECT pg_switch_wal()").await.map(drop) };
+        within(super::TAKEN, DOING, ended).await
+    }
+
     /// How many bytes of log a segment holds.
     pub async fn segment_size(&self, deadline: Duration) -> Result<u64> {
         const DOING: &str = "asking for the size of segments";

@@ -8,12 +8,17 @@
 //! | `data.ready` | a complete one, about to become `data` | becomes `data` if there is none, else is removed |
 //! | `data.old` | what a clone replaced, kept until the clone is known to be good | stays; becomes `data` if nothing else can |
 //! | `data.gone` | on its way out | is removed |
+//! | `data.restored` | of an earlier moment, complete, to take the place of `data` if it is decided so | stays; becomes `data` if that was put aside for it |
+//! | `data.before` | what it has taken the place of | stays until a person says otherwise |
+//!
+//! [`aside`](super::aside) has the last two.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::aside;
 use crate::error::{During, Error, Result};
 use crate::layout::Layout;
 
@@ -22,6 +27,7 @@ pub(crate) fn settle(layout: &Layout) -> Result<()> {
     for leftover in ["new", "gone"] {
         remove(&layout.beside(leftover))?;
     }
+    aside::settle(layout)?;
     let (data, ready, old) = (layout.data(), layout.beside("ready"), layout.beside("old"));
     match (data.exists(), ready.exists(), old.exists()) {
         // The swap had not begun; whoever wanted it will ask again.
@@ -35,6 +41,8 @@ pub(crate) fn settle(layout: &Layout) -> Result<()> {
 /// An empty place in which to make a database.
 pub(crate) fn begin(layout: &Layout) -> Result<PathBuf> {
     settle(layout)?;
+    // Whoever makes something else has no use for it.
+    aside::discard_restored(layout)?;
     let new = layout.beside("new");
     fs::create_dir_all(&new).during("creating", &new)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o700)).during("protecting", &new)?;
@@ -62,7 +70,7 @@ pub(crate) fn discard_old(layout: &Layout) -> Result<()> {
 }
 
 /// Removes a folder so that a crash half-way does not leave half of it under its name.
-fn retire(layout: &Layout, folder: &Path) -> Result<()> {
+pub(super) fn retire(layout: &Layout, folder: &Path) -> Result<()> {
     if folder.exists() {
         let gone = layout.beside("gone");
         remove(&gone)?;
@@ -79,7 +87,7 @@ fn remove(folder: &Path) -> Result<()> {
     }
 }
 
-fn rename(layout: &Layout, from: &Path, to: &Path) -> Result<()> {
+pub(super) fn rename(layout: &Layout, from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).during("renaming", from)?;
     sync(&layout.volume)
 }
@@ -153,7 +161,12 @@ fn mark(layout: &Layout) -> PathBuf {
 
 /// The number of the data folder: another folder under its name has another. Empty where there is none.
 pub(crate) fn identity(layout: &Layout) -> String {
-    fs::metadata(layout.data()).map(|data| data.ino().to_string()).unwrap_or_default()
+    number(&layout.data())
+}
+
+/// The number of a folder; empty where there is none.
+pub(super) fn number(folder: &Path) -> String {
+    fs::metadata(folder).map(|data| data.ino().to_string()).unwrap_or_default()
 }
 
 /// The newest timeline of which there is log. A promotion writes some at once; the control file knows of it only

@@ -14,6 +14,7 @@
 //! - `session`, `status`, `heartbeat`, `roles`, `slots` and `metrics` talk to it over the local socket.
 
 mod archive;
+mod aside;
 mod check;
 pub(crate) mod conf;
 mod conninfo;
@@ -47,6 +48,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::sync::watch;
 
+pub use aside::{PutAside, Restored};
 pub use conf::{Files, Inputs, configure};
 pub use control::{Floor, parse as parse_control};
 pub use fence::FENCE;

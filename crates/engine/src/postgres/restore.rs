@@ -14,7 +14,8 @@ use super::conf::line;
 use super::folders::{self, Found, write};
 use super::hba::SUPERUSER;
 use super::session::value;
-use super::{Floor, Postgres};
+use super::{Floor, Postgres, timelines};
+use crate::engine::{Data, Offline};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 
@@ -51,6 +52,51 @@ impl Postgres {
     pub async fn finish_restore(&self, recovery: &Recovery) -> Result<u64> {
         self.stopped(DOING)?;
         let _working = self.working.lock().await;
+        let offline = self.replay(recovery).await?;
+        self.blocking(folders::finish).await?;
+        self.damage.forget();
+        Ok(offline.system)
+    }
+
+    /// An empty folder to bring the files of a backup into, beside a database that stays as it is.
+    pub async fn begin_restore_beside(&self) -> Result<PathBuf> {
+        self.stopped(DOING)?;
+        let _working = self.working.lock().await;
+        self.processes().none(DOING).await?;
+        self.blocking(folders::begin).await
+    }
+
+    /// Replays the log in what was brought back beside the database, for [`place_restored`](Self::place_restored) to put
+    /// in its place. Its timeline has this number or a greater one, which is returned.
+    pub async fn finish_restore_beside(&self, recovery: &Recovery, name: &str, timeline: u32) -> Result<u32> {
+        self.stopped(DOING)?;
+        let _working = self.working.lock().await;
+        let parent = recovery.settings.iter().find(|(name, _)| *name == "recovery_target_timeline");
+        let parent: Option<u32> = parent.and_then(|(_, value)| value.parse().ok());
+        let why = || "the timeline to replay must be named, so that a later one can be begun".to_owned();
+        let parent = parent.ok_or_else(|| Error::Data { doing: DOING, why: why() })?;
+        self.blocking(move |layout| {
+            timelines::reserve(&layout.beside("new").join("pg_wal"), parent, timeline)
+        })
+        .await?;
+        let offline = self.replay(recovery).await?;
+        if offline.timeline < timeline {
+            let why = format!("it is on timeline {}, and should be on {timeline}", offline.timeline);
+            return Err(Error::Data { doing: DOING, why });
+        }
+        let system = match self.read_data().await? {
+            Data::Present(own) => own.system,
+            Data::Absent | Data::Unusable { .. } => offline.system,
+        };
+        if system != offline.system {
+            let why = format!("what was restored is another database (system identifier {})", offline.system);
+            return Err(Error::Data { doing: DOING, why });
+        }
+        self.keep_restored(name, offline.timeline).await?;
+        Ok(offline.timeline)
+    }
+
+    async fn replay(&self, recovery: &Recovery) -> Result<Offline> {
         let layout = &self.programs.layout;
         let new = layout.beside("new");
         is_of_version(&new, self.programs.major)?;
@@ -75,9 +121,7 @@ impl Postgres {
         }
         replay.await?;
         let (offline, _) = self.read_control(new).await?;
-        self.blocking(folders::finish).await?;
-        self.damage.forget();
-        Ok(offline.system)
+        Ok(offline)
     }
 
     /// Waits until the replay has come to its end, and tells the server to end in good order.

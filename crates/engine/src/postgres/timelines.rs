@@ -51,6 +51,19 @@ fn pass_over(log: &Path, timeline: u64, end: Lsn, next: u64) -> Result<()> {
     fs::File::open(log).and_then(|folder| folder.sync_all()).during("syncing", log)
 }
 
+/// Has a replay of that timeline, in a folder that is none yet, begin one with the number `next` or a greater one: those in
+/// between are taken for ones that are there. It asks for them by the name of their histories alone.
+pub(super) fn reserve(log: &Path, replayed: u32, next: u32) -> Result<()> {
+    fs::create_dir_all(log).during("creating", log)?;
+    for number in u64::from(replayed) + 1..u64::from(next) {
+        let path = log.join(file_name(number));
+        if !path.exists() {
+            super::folders::write(&path, "# passed over: it was begun before this restore\n")?;
+        }
+    }
+    Ok(())
+}
+
 impl Postgres {
     /// Has the timeline that begins with the next promotion get this number, or a greater one.
     pub(super) async fn pass_over_timelines(&self, next: u64) -> Result<()> {

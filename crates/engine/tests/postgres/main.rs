@@ -54,7 +54,8 @@ scenarios! {
     restore:
         archiving_is_switched_on_with_a_restart_and_off_at_once
         what_was_brought_back_is_replayed_to_where_it_is_wanted
-        a_restore_that_does_not_get_there_leaves_no_database;
+        a_restore_that_does_not_get_there_leaves_no_database
+        data_that_is_restored_in_place_begins_the_timeline_that_is_wanted_and_the_old_data_is_kept;
     inspect:
         a_page_that_the_disk_has_changed_is_found
         marks_are_numbered_and_the_last_of_them_kept_and_are_nobody_elses_writes;

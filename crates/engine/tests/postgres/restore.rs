@@ -118,3 +118,68 @@ pub async fn a_restore_that_does_not_get_there_leaves_no_database() {
     two.postgres.initialise().await.unwrap();
     two.start(&Role::Primary).await;
 }
+
+/// The files of a primary beside those of another, which has ended.
+async fn bring_back_beside(from: &Instance, to: &Instance) {
+    let files = format!("{}/.", from.layout.data().display());
+    let folder = to.postgres.begin_restore_beside().await.unwrap();
+    run("/usr/bin/cp", &["-a", &files, &folder.display().to_string()]);
+}
+
+pub async fn data_that_is_restored_in_place_begins_the_timeline_that_is_wanted_and_the_old_data_is_kept() {
+    let one = archiving().await;
+    one.sql("CREATE TABLE t (i int)");
+    one.sql("INSERT INTO t VALUES (1)");
+    let copy = Instance::empty("copy", 5439).await;
+    one.postgres.ensure_slots(&[slot_name("copy")].into()).await.unwrap();
+    copy.postgres.clone_from(&one.upstream_of("copy"), &|_| ()).await.unwrap();
+    one.sql("INSERT INTO t VALUES (2)");
+    one.sql("SELECT pg_create_restore_point('here')");
+    one.sql("DELETE FROM t");
+    assert!(one.postgres.begin_restore_beside().await.is_err(), "not while it runs");
+    one.postgres.stop(Stop::Fast, LONG).await.unwrap();
+    assert!(archive(&one) > 0, "one that ends in good order has nothing that could not be archived");
+    let named = |timeline: &str| {
+        let mut recovery = recovery("here");
+        recovery.settings[0].1 = timeline.into();
+        recovery
+    };
+
+    // It comes to nothing, and the old data is as it was.
+    bring_back_beside(&copy, &one).await;
+    let mut nowhere = named("1");
+    nowhere.settings[1].1 = "nowhere".into();
+    let error = one.postgres.finish_restore_beside(&nowhere, "first try", 5).await.unwrap_err();
+    assert!(matches!(error, Error::OutOfLog { .. }), "{error}");
+    one.start(&Role::Primary).await;
+    assert_eq!(one.sql("SELECT count(*) FROM t"), "0");
+    one.sql("INSERT INTO t VALUES (3)");
+    one.postgres.stop(Stop::Fast, LONG).await.unwrap();
+
+    bring_back_beside(&copy, &one).await;
+    assert_eq!(one.postgres.finish_restore_beside(&named("1"), "undo it", 5).await.unwrap(), 5);
+    let made = one.postgres.restored().unwrap();
+    assert_eq!((made.name.as_str(), made.timeline, made.placed), ("undo it", 5, false));
+    let Data::Present(old) = one.postgres.data().await.unwrap() else { panic!("the old data is gone") };
+    assert_eq!((old.timeline, old.clean), (1, true), "nothing has touched it");
+
+    one.postgres.place_restored().await.unwrap();
+    one.postgres.place_restored().await.unwrap();
+    let Data::Present(offline) = one.postgres.data().await.unwrap() else { panic!("there is no database") };
+    assert!(offline.clean && !offline.replica && offline.timeline == 5, "{offline:?}");
+    let kept = one.postgres.kept().unwrap();
+    assert_eq!((kept.name.as_str(), kept.timeline), ("undo it", 1));
+    assert!(one.postgres.kept_size().await.unwrap() > 1 << 20);
+    one.postgres.discard_restored().await.unwrap();
+    one.start(&Role::Primary).await;
+    assert_eq!(one.sql("SELECT count(*), max(i) FROM t"), "2|2");
+    assert_eq!(one.status().await.timeline, 5);
+
+    // The old data is a database still, and stays until it is let go by its name.
+    let before = one.layout.volume.join("data.before");
+    assert!(before.join("PG_VERSION").exists());
+    assert!(!one.postgres.discard_kept("something else").await.unwrap());
+    assert!(one.postgres.discard_kept("undo it").await.unwrap());
+    assert!(!before.exists() && one.postgres.kept().is_none());
+    one.postgres.stop(Stop::Fast, LONG).await.unwrap();
+}

@@ -30,6 +30,7 @@ impl Machine {
             // Before it was started again it may have voted, and be counted upon.
             Data::Present { system: own, .. } if self.past != Past::Over && own == system => Target::Hold,
             Data::None if self.past != Past::Over => Target::Wait,
+            _ if self.is_of_before() => Target::Copy { of: holder.name.clone(), system: system.clone() },
             _ => Target::Replica { of: holder.name.clone(), epoch: lease.epoch, system: system.clone() },
         }
     }
@@ -40,14 +41,14 @@ impl Machine {
             let lease = self.seen.as_ref().map(|(lease, _)| &lease.quorum);
             let (quorum, commits) = lease.map(|lease| taken(lease, &self.me.holder.name)).unwrap_or_default();
             let commits = if self.settings.synchronous { commits } else { Quorum::default() };
-            let history = self.next_history();
+            let (history, restores) = (self.next_history(), self.restores());
             let draft = self.draft(Some(self.me.holder.clone()), (epoch, history), None, quorum.clone());
             let (cause, lacks) = (self.cause(), self.lacks());
             // One try for what was seen: if it fails, it is no longer what was seen.
             self.seen = None;
             self.absent = None;
             let (ttl, end) = (self.settings.ttl, draft.end);
-            let asked = Asked::Take { epoch, history, quorum, commits, ttl, cause, lacks, end };
+            let asked = Asked::Take { epoch, history, restores, quorum, commits, ttl, cause, lacks, end };
             return self.ask(asked, Request::Write { draft, replaces }, now);
         }
         let look = self.next_look.is_none_or(|look| now >= look);
@@ -193,6 +194,8 @@ impl Machine {
         let Some(instance) = &self.instance else { return false };
         match (&instance.data, self.system()) {
             _ if instance.damaged => false,
+            // What came after the moment to which the database was brought back is not its own any more.
+            _ if self.is_of_before() && !self.has_whole() => false,
             (Data::Present { system, .. }, Some(known)) => system == known,
             (Data::Present { .. }, None) => true,
             (Data::None, Some(_)) => planted::is(Bug::CreateAgain),
@@ -209,7 +212,7 @@ impl Machine {
     /// Whether it would lead, if it were elected.
     pub(super) fn is_able(&self) -> bool {
         let runs = self.instance.as_ref().is_some_and(|instance| instance.running == Running::Replica);
-        runs && self.is_fit() && !self.stopping
+        runs && self.is_fit() && !self.is_of_before() && !self.stopping
     }
 
     /// Whether nobody leads by this Lease any more.
@@ -328,7 +331,12 @@ impl Machine {
             }
             Question::Hold { version } if lease.version == version => {
                 let follows = matches!(self.role, Role::Follower) && self.asked != Some(Asked::Release);
-                if vacant && follows && !holds && !matches!(self.asked, Some(Asked::Take { .. })) {
+                if vacant
+                    && follows
+                    && !holds
+                    && !self.is_of_before()
+                    && !matches!(self.asked, Some(Asked::Take { .. }))
+                {
                     self.hold = Some(Hold { version, since: now, votes: BTreeMap::new() });
                 }
             }

@@ -1,6 +1,7 @@
 //! What a leader does: it renews its Lease, keeps the quorum true, gives up when it can't write, and hands
 //! over when it is asked to.
 
+use super::restoring::Wish;
 use super::*;
 use crate::quorum::{self, Change};
 
@@ -85,18 +86,29 @@ impl Machine {
         };
         // One that is to end at once, and does not, lets its term run out.
         let ending = matches!(&self.role, Role::Yielding { orderly: false, .. });
-        if ending || !look && quorum.is_none() {
+        let wish = self.restore_wish(term);
+        if ending || !look && quorum.is_none() && wish.is_none() {
             return None;
         }
         let quorum = quorum.unwrap_or_else(|| term.quorum.clone());
-        let draft = self.draft(Some(self.me.holder.clone()), which, None, quorum.clone());
+        let wish = wish.unwrap_or_else(|| Wish { reserved: None, restores: term.restores.clone() });
+        // From where a restore is decided on, nobody else may lead before he has copied it.
+        let decides = wish.restores.origin != term.restores.origin;
+        let quorum = if decides { Quorum::default() } else { quorum };
+        let begun = which.1.max(wish.reserved.unwrap_or_default()).max(wish.restores.origin);
+        let draft = self.draft(Some(self.me.holder.clone()), (which.0, begun), None, quorum.clone());
+        let draft = Box::new(Draft { restores: wish.restores.clone(), ..*draft });
         if let Role::Leader(term) | Role::Yielding { term, .. } = &mut self.role {
             term.contested |= quorum.elects_without(&self.me.holder.name);
             if quorum != term.quorum {
                 term.pending = Some(quorum.clone());
             }
+            if decides {
+                term.pending_restores = Some(wish.restores.clone());
+            }
         }
-        self.ask(Asked::Renew { quorum, ttl: self.settings.ttl }, Request::Write { draft, replaces }, now)
+        let ttl = self.settings.ttl;
+        self.ask(Asked::Renew { quorum, wish, ttl }, Request::Write { draft, replaces }, now)
     }
 
     /// Whose the Lease is to take when it is let go. To name somebody is to say how far the log is: whoever has all of that
@@ -137,7 +149,8 @@ impl Machine {
             return Change::Nothing;
         };
         let known = matches!(term.version, Version::Known(_)) && term.late.is_none() && self.asked.is_none();
-        if !known || instance.running != Running::Primary {
+        // What ends for a restore has no standbys, and those that it had may still be elected.
+        if !known || instance.running != Running::Primary || self.is_restoring() {
             return Change::Nothing;
         }
         let streams = |name: &String| term.streamed.contains_key(name) && *name != self.me.holder.name;
@@ -231,6 +244,12 @@ impl Machine {
     /// there is somebody else: a hung disk, a hung process, one that does not start again.
     pub(super) fn consider_giving_up(&mut self, now: Instant) {
         let patience = self.settings.patience();
+        let restoring = self.is_restoring();
+        if let Role::Leader(term) = &mut self.role
+            && restoring
+        {
+            term.rest(now);
+        }
         let damaged = self.instance.as_ref().is_some_and(|instance| instance.damaged);
         let Role::Leader(term) = &self.role else { return };
         let ill = match term.written {

@@ -4,6 +4,7 @@ mod confirming;
 mod electing;
 mod handing_over;
 mod leading;
+mod restoring;
 mod taking;
 mod world;
 
@@ -22,6 +23,7 @@ fn settings() -> Settings {
         synchronous: true,
         required: false,
         max_lag: 10,
+        restore: None,
     }
 }
 
@@ -60,6 +62,8 @@ fn instance(data: Data, running: Running) -> Instance {
         written: None,
         damaged: false,
         full: false,
+        history: 1,
+        restore: Restore::None,
     }
 }
 
@@ -94,7 +98,8 @@ fn standby(ordinal: u32, offset: u64) -> Standby {
 fn lease(version: &str, holder: Option<Holder>, epoch: u64, quorum: Quorum) -> Lease {
     let (version, renewal, system) = (version.to_owned(), version.to_owned(), Some("7".into()));
     let (history, end) = (1, at(1, 100));
-    Lease { version, renewal, holder, ttl: 5 * SECOND, epoch, system, successor: None, quorum, history, end }
+    let (ttl, successor, restores) = (5 * SECOND, None, Restores::default());
+    Lease { version, renewal, holder, ttl, epoch, system, successor, quorum, history, restores, end }
 }
 
 /// The first instance leads since `start`, by a Lease in version 10, with these in the quorum, for whom

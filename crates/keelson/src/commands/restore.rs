@@ -151,6 +151,7 @@ fn target(args: &RestoreArgs, now: Timestamp) -> Result<Option<RestoreTarget>, F
         time: time.map(|time| Written::of(&time)),
         lsn: args.lsn.clone(),
         name: args.point.clone(),
+        timeline: None,
     };
     Ok((target != RestoreTarget::default()).then_some(target))
 }
@@ -224,7 +225,7 @@ fn manifest(args: &RestoreArgs, database: &Database, to: Option<RestoreTarget>) 
         Some(backup) => RestoreSource { backup: Some(backup.clone()), ..RestoreSource::default() },
         None => RestoreSource { database: Some(old), ..RestoreSource::default() },
     };
-    spec.restore = Some(Restore { from, to });
+    spec.restore = Some(Restore { from: Some(from), to, in_place: None });
     if args.replicas.is_some() {
         spec.replicas = args.replicas;
     }

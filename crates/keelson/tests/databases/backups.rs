@@ -40,7 +40,7 @@ impl Store {
 }
 
 /// As it is asked for in all tests: log is at most 5 s old when it is sent.
-fn spec(replicas: u32, backup_to: Value) -> Value {
+pub fn spec(replicas: u32, backup_to: Value) -> Value {
     json!({
         "replicas": replicas, "storage": "1Gi", "deletionPolicy": "Delete",
         "backup": {"schedule": "0 2 * * *", "maxDataLoss": "5s", "to": backup_to}

@@ -12,6 +12,7 @@ mod examples;
 mod failover;
 mod foreign;
 mod health;
+mod in_place;
 mod leading;
 mod life;
 mod metrics;

@@ -31,6 +31,8 @@ pub struct Observed {
     pub status: DatabaseStatus,
     /// Whether it may take volumes that an older one of its name has left.
     pub adopt: bool,
+    /// The restore in place whose old data may go.
+    pub discard: Option<String>,
     /// The text by which its owner asked for its instances to be made anew, if ever.
     pub restart: Option<String>,
     /// Stands for the Secrets that it should have, apart from the certificate's time. Empty where whoever looks can't

@@ -9,6 +9,7 @@ mod drilling;
 pub mod drills;
 pub mod facts;
 pub mod foretell;
+mod in_place;
 pub mod lately;
 pub mod observe;
 pub mod orders;

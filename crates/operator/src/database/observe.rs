@@ -129,6 +129,7 @@ pub fn facts(database: &Database, found: Found, secrets_mark: String, agent_imag
         generation: database.metadata.generation,
         spec: database.spec.clone(),
         status: database.status.clone().unwrap_or_default(),
+        discard: annotation(shared::DISCARD_OLD_DATA),
         adopt: annotation(shared::ADOPT_VOLUMES).as_deref() == Some("yes"),
         restart: annotation(shared::RESTART_INSTANCES).filter(|text| !text.is_empty()),
         config: config.filter(|config| is_of(&config.metadata, &uid)).and_then(|config| settings(&config)),

@@ -16,6 +16,7 @@ use super::backups::{self, BackupStep};
 use super::children::Wanted;
 use super::drills::{self, DrillStep};
 use super::facts::{Claim, Instance, Observed};
+use super::in_place;
 use super::restore;
 use super::status::{self, News};
 use super::trouble::{self, Trouble};
@@ -199,6 +200,8 @@ pub(super) struct Decided {
     pub troubles: Vec<Trouble>,
     /// Where it is known what is asked for.
     pub backups: Option<backups::Decided>,
+    /// The same.
+    pub in_place: Option<in_place::Decided>,
     pub drills: Option<drills::Decided>,
     pub again: Option<Duration>,
 }
@@ -245,8 +248,11 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
     // The template follows when the volumes have grown.
     let new_volumes = if growth.small.is_empty() { storage } else { template.unwrap_or(storage) };
     let backups = backups::decide(seen, settings.backup.as_ref(), now);
+    let in_place = in_place::decide(seen, &settings);
     let drills = drills::decide(seen, &settings, now);
     let mut wanted = want(seen, &settings, version, &scaling, new_volumes, until);
+    wanted.instance.in_place.clone_from(&in_place.rule);
+    wanted.instance.settled_restores.clone_from(&in_place.settled);
     if let Some(rule) = &mut wanted.instance.backup {
         rule.order.clone_from(&backups.order);
     }
@@ -278,6 +284,12 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
         }
     };
     steps.extend(scaling.step.clone().or(turn_steps));
+    if in_place.under_way {
+        // Whoever restores would have to begin anew.
+        steps.retain(|step| {
+            step.disturbs().is_none() && !matches!(step, Step::HandOver { .. } | Step::Remake { .. })
+        });
+    }
     let (steps, pause) = paced(seen, steps);
 
     let progress = scaling
@@ -311,6 +323,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Result<Decided, HeldUp> {
         progress,
         troubles,
         backups: Some(backups),
+        in_place: Some(in_place),
         drills: Some(drills),
         again,
     })
@@ -657,6 +670,9 @@ fn want(
         certificate: Some(CertificateNote { not_after: until }),
         backup: backup(seen, settings),
         restore: restore::rule(seen, settings).ok().flatten(),
+        in_place: None,
+        settled_restores: Vec::new(),
+        discard: seen.discard.clone(),
     };
     Wanted {
         name: seen.name.clone(),

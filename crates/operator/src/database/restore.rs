@@ -29,17 +29,14 @@ pub(super) fn rule(seen: &Observed, settings: &Settings) -> Result<Option<Restor
     if told.is_some() || is_there(seen) {
         return Ok(told);
     }
-    let to = match &restore.to {
-        Moment::Latest => RestorePoint::Latest,
-        Moment::Time(time) => RestorePoint::Time(*time),
-        Moment::Lsn(lsn) => RestorePoint::Lsn(lsn.clone()),
-        Moment::Name(name) => RestorePoint::Name(name.clone()),
-    };
+    let to = point(&restore.to);
+    let timeline = restore.timeline;
+    let Some(source) = &restore.from else { return Ok(None) };
     let from = |repository: &Repository| Store::of(repository, &seen.namespace, &seen.name, Use::Restore);
-    match (&restore.from.repository, &seen.source) {
-        (Some(repository), _) => Ok(Some(RestoreRule { from: from(repository), backup: None, to })),
+    match (&source.repository, &seen.source) {
+        (Some(repository), _) => Ok(Some(RestoreRule { from: from(repository), backup: None, to, timeline })),
         (None, Some(Source::Found { repository, backup })) => {
-            Ok(Some(RestoreRule { from: from(repository), backup: backup.clone(), to }))
+            Ok(Some(RestoreRule { from: from(repository), backup: backup.clone(), to, timeline }))
         }
         (None, Some(Source::Missing(why))) => Err(why.clone()),
         (None, None) => {
@@ -48,22 +45,34 @@ pub(super) fn rule(seen: &Observed, settings: &Settings) -> Result<Option<Restor
     }
 }
 
+/// A moment, as agents are told of it.
+pub(super) fn point(moment: &Moment) -> RestorePoint {
+    match moment {
+        Moment::Latest => RestorePoint::Latest,
+        Moment::Time(time) => RestorePoint::Time(*time),
+        Moment::Lsn(lsn) => RestorePoint::Lsn(lsn.clone()),
+        Moment::Name(name) => RestorePoint::Name(name.clone()),
+    }
+}
+
 /// Whether there is a database already: then where it came from is of no interest any more.
-fn is_there(seen: &Observed) -> bool {
+pub(super) fn is_there(seen: &Observed) -> bool {
     seen.exists() || seen.config.as_ref().is_some_and(|config| config.system.is_some())
 }
 
 /// Whether another object has to be asked where data comes from.
 pub fn is_to_be_asked_for(seen: &Observed) -> bool {
-    let from = seen.spec.restore.as_ref().map(|restore| &restore.from);
+    let from = seen.spec.restore.as_ref().and_then(|restore| restore.from.as_ref());
     let told = seen.config.as_ref().is_some_and(|config| config.restore.is_some());
     from.is_some_and(|from| from.repository.is_none()) && !told && !is_there(seen)
 }
 
 /// Asks the Backup or the Database that the spec names.
 pub(super) async fn find(seen: &Observed, round: &Round) -> Result<Option<Source>, Error> {
-    let Some(restore) = &seen.spec.restore else { return Ok(None) };
-    let (database, backup) = match &restore.from {
+    let Some(from) = seen.spec.restore.as_ref().and_then(|restore| restore.from.as_ref()) else {
+        return Ok(None);
+    };
+    let (database, backup) = match from {
         RestoreSource { backup: Some(name), .. } => {
             let found = act::api::<Backup>(round).get_opt(name).await;
             let found = found.map_err(|source| act::failed::<Backup>("reading", round, name, source))?;

@@ -15,6 +15,7 @@ use super::archive;
 use super::children::secrets::host;
 use super::drills;
 use super::facts::{Instance, Observed};
+use super::in_place;
 use super::plan::{Decided, Kind};
 use super::trouble::Trouble;
 use super::unbuilt::without_effect;
@@ -77,6 +78,10 @@ pub(super) fn say(seen: &Observed, decided: &Decided) -> Said {
     let backups = archive::finding(seen);
     news.extend(backups.as_ref().and_then(|found| archive::news(seen, found)));
     findings.extend(backups);
+    if let Some(in_place) = &decided.in_place {
+        findings.extend(in_place::finding(in_place));
+        news.extend(in_place::news(seen, in_place));
+    }
     if let Some(drills) = &decided.drills {
         news.extend(drills.news.iter().cloned());
         findings.extend(drills.finding.clone());
@@ -99,7 +104,8 @@ impl Standing<'_> {
     fn is_restoring(&self) -> bool {
         let restores = self.decided.wanted.as_ref().is_some_and(|wanted| wanted.instance.restore.is_some());
         let joins = |one: &Instance| one.report.as_ref().is_some_and(|report| report.role == Role::Joining);
-        restores && !self.seen.exists() && self.seen.instances.iter().any(joins)
+        let in_place = self.decided.in_place.as_ref().is_some_and(|it| it.under_way);
+        in_place || restores && !self.seen.exists() && self.seen.instances.iter().any(joins)
     }
 
     fn phase(&self) -> Phase {
@@ -118,7 +124,9 @@ impl Standing<'_> {
             return if serves { Phase::Degraded } else { Phase::Failed };
         }
         let begun = match self.before {
-            None | Some(Phase::Pending | Phase::Creating | Phase::Restoring) => false,
+            None | Some(Phase::Pending | Phase::Creating) => false,
+            // One that was restored in place has long begun.
+            Some(Phase::Restoring) => self.seen.status.version.is_some(),
             Some(Phase::Failed) => self.seen.exists(),
             Some(_) => true,
         };
@@ -231,6 +239,9 @@ impl Standing<'_> {
         let spec = &self.seen.spec;
         let matters = |condition: &&Condition| match condition.type_.as_str() {
             archive::BACKUP_READY | drills::BACKUP_VERIFIED => archive::is_asked_for(self.seen),
+            in_place::RESTORED => {
+                self.decided.in_place.as_ref().is_none_or(|it| in_place::finding(it).is_some())
+            }
             SPEC_EFFECTIVE => !without_effect(spec).is_empty(),
             _ => true,
         };
@@ -257,6 +268,10 @@ impl Standing<'_> {
             conditions: self.conditions_so_far(),
             backup: self.backup(),
             binding: made.then(|| self.binding()),
+            restore: match &self.decided.in_place {
+                Some(in_place) => in_place.summary.clone(),
+                None => self.seen.status.restore.clone(),
+            },
         }
     }
 
@@ -313,6 +328,7 @@ impl Standing<'_> {
         let begun = Some(phase) != self.before;
         news.extend(match (self.before, phase) {
             _ if !begun => None,
+            (Some(Phase::Restoring), Phase::Running) if self.seen.status.version.is_some() => None,
             (_, Phase::Restoring) => Some(turn("Restoring", RESTORING.to_owned())),
             (_, Phase::Scaling) => Some(turn("Scaling", progress())),
             (_, Phase::Upgrading) => Some(turn("RollingOut", progress())),

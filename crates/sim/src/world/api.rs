@@ -148,7 +148,7 @@ impl World {
         if self.api.lease().map(|lease| &lease.version) != replaces.as_ref() {
             return Input::Conflict;
         }
-        let Draft { holder, epoch, system, successor, quorum, history, end, ttl } = draft;
+        let Draft { holder, epoch, system, successor, quorum, history, restores, end, ttl } = draft;
         let before = self.api.lease().cloned();
         // Which database it is, is never taken away.
         let system = system.or_else(|| before.as_ref().and_then(|lease| lease.system.clone()));
@@ -165,6 +165,7 @@ impl World {
             successor,
             quorum,
             history,
+            restores,
             end,
         };
         let renewal = before.as_ref().is_some_and(|old| {

@@ -154,7 +154,7 @@ impl World {
         }
         let leads = matches!(agent.target, Target::Primary { .. } | Target::Create)
             || matches!(driver.acting, Acting::Primary(_));
-        let volume = steps::Volume { led: driver.led.is_some(), damaged: here.volume.damaged };
+        let volume = steps::Volume { led: driver.led.is_some(), damaged: here.volume.damaged, whole: None };
         let step = steps::next(&agent.target, &driver.data, &driver.acting, volume, driver.remedy);
         match step {
             Step::Nothing | Step::Trouble(_) => self.begin_look(pod, false),

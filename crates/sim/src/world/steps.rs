@@ -114,7 +114,8 @@ impl World {
     fn begin_step(&mut self, pod: PodId, step: &Step) -> Came {
         let start = self.serial();
         Came::After(match step {
-            Step::Nothing | Step::Trouble(_) => return Came::Done,
+            // Nobody asks for a restore here.
+            Step::Nothing | Step::Trouble(_) | Step::Restore(_) | Step::Place => return Came::Done,
             Step::Initialise => self.chance.of(300 * MILLI..3 * SECOND),
             Step::StartPrimary(epoch, commits) => {
                 self.set_led(pod, Some(*epoch));
@@ -194,7 +195,9 @@ impl World {
     fn go_on(&mut self, pod: PodId, step: &Step, since: Micros, part: u8) -> Came {
         let runs = self.pods[pod].program.is_some();
         match step {
-            Step::Nothing | Step::Trouble(_) | Step::StartPrimary(..) => Came::Done,
+            Step::Nothing | Step::Trouble(_) | Step::Restore(_) | Step::Place | Step::StartPrimary(..) => {
+                Came::Done
+            }
             Step::Initialise => {
                 self.initialise(pod);
                 Came::Done

@@ -76,9 +76,13 @@ pub struct StorageSettings {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RestoreSettings {
     /// What is restored.
-    pub from: RestoreSource,
+    pub from: Option<RestoreSource>,
     /// Up to where.
     pub to: Moment,
+    /// On which timeline; without it, the newest.
+    pub timeline: Option<u32>,
+    /// Which restore of the database that is there, if it is one.
+    pub in_place: Option<String>,
 }
 
 /// A moment in the past of a database.
@@ -184,6 +188,8 @@ impl DatabaseSpec {
             restore: self.restore.as_ref().map(|restore| RestoreSettings {
                 from: restore.from.clone(),
                 to: moment(read, restore.to.as_ref()),
+                timeline: timeline(read, restore.to.as_ref()),
+                in_place: restore.in_place.clone(),
             }),
             durability: read.or("durability", &self.durability, default_durability(replicas)),
             failover: failover(read, &self.failover.clone().unwrap_or_default(), replicas),
@@ -232,8 +238,17 @@ fn storage(read: &mut Reader, storage: Option<&Storage>) -> StorageSettings {
     StorageSettings { size, class: volume.class.clone(), autogrow_limit }
 }
 
+fn timeline(read: &mut Reader, target: Option<&RestoreTarget>) -> Option<u32> {
+    let number = target?.timeline?;
+    let timeline = u32::try_from(number).ok().filter(|number| *number > 0);
+    if timeline.is_none() {
+        read.refuse("restore.to.timeline", format!("{number} is no timeline: use 1 or more"));
+    }
+    timeline
+}
+
 fn moment(read: &mut Reader, target: Option<&RestoreTarget>) -> Moment {
-    let Some(RestoreTarget { time, lsn, name }) = target else { return Moment::Latest };
+    let Some(RestoreTarget { time, lsn, name, timeline: _ }) = target else { return Moment::Latest };
     let said = [
         read.maybe("restore.to.time", time.as_ref()).map(Moment::Time),
         lsn.clone().map(Moment::Lsn),

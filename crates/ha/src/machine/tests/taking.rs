@@ -15,6 +15,7 @@ fn the_first_instance_makes_the_database_and_the_others_copy_it() {
         successor: None,
         quorum: Quorum::default(),
         history: 1,
+        restores: Restores::default(),
         end: None,
         ttl: settings().ttl,
     };

@@ -36,6 +36,7 @@ fn quick(nodes: usize, synchronous: bool, required: bool) -> Settings {
         synchronous,
         required,
         max_lag: 1000,
+        restore: None,
     }
 }
 

@@ -158,7 +158,9 @@ async fn agent_image(client: &Client, set: Option<&StatefulSet>) -> String {
 }
 
 async fn source(client: &Client, seen: &Observed) -> Result<Option<Source>, Failure> {
-    let Some(from) = seen.spec.restore.as_ref().map(|restore| &restore.from) else { return Ok(None) };
+    let Some(from) = seen.spec.restore.as_ref().and_then(|restore| restore.from.as_ref()) else {
+        return Ok(None);
+    };
     let namespace = &seen.namespace;
     let (database, backup) = match (&from.backup, &from.database) {
         (Some(name), _) => match restore::of_backup(name, get::<Backup>(client, namespace, name).await?) {

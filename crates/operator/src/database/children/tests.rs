@@ -57,6 +57,9 @@ fn wanted_of(spec: Value) -> Wanted {
                 drill: None,
             }),
             restore: None,
+            in_place: None,
+            settled_restores: Vec::new(),
+            discard: None,
         },
         settings,
     }

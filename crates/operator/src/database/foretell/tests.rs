@@ -19,6 +19,7 @@ fn fresh(spec: Value) -> Observed {
         generation: Some(1),
         spec: serde_json::from_value(spec).unwrap(),
         status: DatabaseStatus::default(),
+        discard: None,
         adopt: false,
         restart: None,
         secrets_mark: String::new(),

@@ -13,6 +13,7 @@ use crate::database::facts::{Claim, Hindrance, Lately, Set, doubt};
 
 mod backups;
 mod drills;
+mod in_place;
 mod restores;
 
 fn now() -> Timestamp {
@@ -33,6 +34,7 @@ fn fresh(spec: Value) -> Observed {
         spec: serde_json::from_value(spec).unwrap(),
         status: DatabaseStatus::default(),
         adopt: false,
+        discard: None,
         restart: None,
         secrets_mark: "mark".to_owned(),
         config: None,

@@ -61,6 +61,7 @@ impl Model {
             generation: Some(1),
             spec: serde_json::from_value(spec.clone()).unwrap(),
             status: DatabaseStatus::default(),
+            discard: None,
             adopt: false,
             restart: None,
             secrets_mark: "mark".to_owned(),

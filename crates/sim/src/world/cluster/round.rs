@@ -123,6 +123,7 @@ fn observe(cache: &Known, operator: &Operator, stored: &Stored, now: std::time::
         generation: Some(database.generation),
         spec: database.spec.clone(),
         status: database.status.clone(),
+        discard: None,
         adopt: database.adopt,
         restart: None,
         secrets_mark: format!("mark {}", stored.uid),

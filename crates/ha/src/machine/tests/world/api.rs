@@ -41,7 +41,7 @@ impl Api {
             return Input::Conflict;
         }
         self.version += 1;
-        let Draft { holder, epoch, system, successor, quorum, history, end, ttl } = *draft;
+        let Draft { holder, epoch, system, successor, quorum, history, restores, end, ttl } = *draft;
         let version = self.version.to_string();
         // Which database it is, is never taken away.
         let system = system.or_else(|| self.lease.take().and_then(|lease| lease.system));
@@ -55,6 +55,7 @@ impl Api {
             successor,
             quorum,
             history,
+            restores,
             end,
         });
         Input::Written { version, sent }

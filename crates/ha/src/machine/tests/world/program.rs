@@ -403,6 +403,8 @@ fn next(target: &Target, node: &Node) -> Option<Step> {
         (Target::Close | Target::Finish, _) if acting == Acting::Not => None,
         (Target::Close, _) => Some(Step::Close),
         (Target::Finish, _) => Some(Step::Finish),
+        // Nobody asks for a restore here.
+        (Target::Restore { .. } | Target::Place | Target::Copy { .. }, _) => None,
         (Target::Create, None) => Some(Step::Create),
         (Target::Create, _) => None,
         (Target::Primary { commits, .. }, _) if leads => {
