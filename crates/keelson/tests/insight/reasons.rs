@@ -12,20 +12,27 @@ const SOURCES: [&str; 4] =
 
 /// Words in CamelCase that are no reasons of ours: kinds and words of Kubernetes, conditions, types.
 const OTHERS: &[&str] = &[
+    "Always",
+    "AlwaysAllow",
     "BackupReady",
     "BackupVerified",
     "Bound",
     "Checking",
     "Complete",
+    "Completed",
+    "ContainerResource",
     "CrashLoopBackOff",
     "CreateContainerConfigError",
     "CreateContainerError",
     "Database",
     "Deadlocks",
     "Degraded",
+    "Deployment",
+    "Done",
     "EndpointSlice",
     "ErrImageNeverPull",
     "ErrImagePull",
+    "Error",
     "Exporter",
     "False",
     "ImagePullBackOff",
@@ -40,11 +47,15 @@ const OTHERS: &[&str] = &[
     "Pod",
     "PodReadyToStartContainers",
     "PodScheduled",
+    "ProgressDeadlineExceeded",
     "Progressing",
     "ReadWriteOnce",
     "Ready",
+    "Refused",
+    "ReplicaFailure",
     "ResizeError",
     "Role",
+    "RollingUpdate",
     "RunContainerError",
     "RuntimeDefault",
     "ScheduleAnyway",
@@ -52,6 +63,7 @@ const OTHERS: &[&str] = &[
     "SpecEffective",
     "Succeeded",
     "True",
+    "Utilization",
 ];
 
 /// What the kit says on its own for any kind.
@@ -98,7 +110,16 @@ fn every_reason_is_explained_and_no_other() {
         words_under(&project(source).canonicalize().unwrap(), &mut said);
     }
     // A few are both a condition, or a state of Kubernetes, and a reason.
-    let conditions = ["Ready", "Progressing", "Degraded", "BackupReady", "BackupVerified", "SpecEffective"];
+    let conditions = [
+        "Ready",
+        "Progressing",
+        "Degraded",
+        "BackupReady",
+        "BackupVerified",
+        "DatabaseReady",
+        "RestoredInPlace",
+        "SpecEffective",
+    ];
     let explained = explained();
     let is_other = |word: &&String| OTHERS.contains(&word.as_str());
     let missing: Vec<&String> =

@@ -123,7 +123,7 @@ fn targets(name: &str) -> Vec<&'static str> {
     let operator = "namespace=\"keelson-system\",pod=\"keelson-a\"";
     match name {
         // It says itself of which namespace it speaks.
-        "keelson_databases_total" => vec!["pod=\"keelson-a\""],
+        "keelson_databases_total" | "keelson_apps_total" => vec!["pod=\"keelson-a\""],
         _ if name.starts_with("process_") => vec![instance, other, operator],
         _ if name.starts_with("keelson_agent_") || name.starts_with("keelson_postgres_") => {
             vec![instance, other]
