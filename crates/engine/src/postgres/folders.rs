@@ -11,7 +11,7 @@
 //! | `data.restored` | of an earlier moment, complete, to take the place of `data` if it is decided so | stays; becomes `data` if that was put aside for it |
 //! | `data.before` | what it has taken the place of | stays until a person says otherwise |
 //!
-//! [`aside`](super::aside) has the last two.
+//! `aside` has the last two.
 
 use std::fs::{self, File};
 use std::io;
