@@ -36,12 +36,21 @@ ifeq ($(CLUSTER),current)
 	cargo test --locked --package testbed --test cluster -- kubernetes::
 else
 	$(MAKE) chaos-program
-	@echo "Chaos for 5 minutes, beside what needs no cluster; it tells of itself when both are done"
+	cargo test --locked --workspace --no-run
+	@echo "Five minutes of chaos, beside what needs no nodes"
 	$(BESIDE) $(MAKE) chaos MINUTES=5 SEED=1 >target/chaos.txt 2>&1 & failed=; \
 	    $(MAKE) test-alone || failed=1; \
 	    wait $$! || failed=1; cat target/chaos.txt; [ -z "$$failed" ]
-	trap '$(TESTBED) down' EXIT; cargo test --locked --workspace
+	@echo "What needs a whole cluster, beside the rest"
+	cargo test --locked --workspace --lib --bins $(ALONE:%=--test %) >target/alone.txt 2>&1 & failed=; \
+	    trap '$(TESTBED) down' EXIT; cargo test --locked --workspace --test databases --test install || failed=1; \
+	    wait $$! || failed=1; cat target/alone.txt; [ -z "$$failed" ]
+	trap '$(TESTBED) down' EXIT; cargo test --locked --workspace --test cluster
+	cargo test --locked --workspace --doc
 endif
+
+# The tests of all crates but those on a cluster with nodes, and those that need features of their own.
+ALONE = $(filter-out databases install cluster planted telemetry,$(sort $(basename $(notdir $(wildcard crates/*/tests/*)))))
 
 # What needs no cluster, and more than a minute.
 .PHONY: test-alone
