@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod rights;
 pub mod root;
 pub mod run;
+mod trim;
 
 pub use run::Options;
 

@@ -9,11 +9,12 @@ use keelson_kit::{Error, Round};
 use kube::api::{Api, DynamicObject};
 use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::facts::{DatabaseFact, DeploymentFact, Has, Observed, PodFact, Trouble};
 use super::revision::{APP, CREDENTIALS, LAST_READY, RESTART, UNDONE};
 use crate::annotations;
+use crate::trim::{keep, trim_meta};
 
 /// On what is kept of a Deployment: that somebody else says how many pods there are.
 const SCALED: &str = "keelson.dev/scaled-by-others";
@@ -272,25 +273,6 @@ pub(super) fn trim_pod(pod: &mut DynamicObject) {
 pub(super) fn trim_child(child: &mut DynamicObject) {
     trim_meta(&mut child.metadata, &[], &[]);
     keep(&mut child.data, &[]);
-}
-
-fn trim_meta(meta: &mut ObjectMeta, labels: &[&str], annotations: &[&str]) {
-    meta.finalizers = None;
-    meta.managed_fields = None;
-    meta.generate_name = None;
-    if let Some(all) = &mut meta.labels {
-        all.retain(|key, _| labels.contains(&key.as_str()));
-    }
-    if let Some(all) = &mut meta.annotations {
-        all.retain(|key, _| annotations.contains(&key.as_str()));
-    }
-}
-
-fn keep(value: &mut Value, fields: &[&str]) {
-    match value {
-        Value::Object(all) => all.retain(|key, _| fields.contains(&key.as_str())),
-        other => *other = Value::Object(Map::new()),
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use keelson_kit::{Error, Round};
 use kube::api::{DynamicObject, ListParams};
 use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::act;
 use super::backups::BackupFact;
@@ -18,6 +18,7 @@ use super::drills::{DrillClaim, DrillPod, Throwaway};
 use super::facts::{Claim, Hindrance, Instance, Lately, Observed, Set, doubt};
 use crate::annotations;
 use crate::root::{Root, Whose};
+use crate::trim::{keep, trim_meta};
 
 /// What there is of a database, as objects.
 #[derive(Debug, Clone, Default)]
@@ -354,25 +355,6 @@ pub(super) fn trim_account(account: &mut DynamicObject) {
 pub(super) fn trim_config(config: &mut DynamicObject) {
     trim_meta(&mut config.metadata, &[], &[]);
     keep(&mut config.data, &["data"]);
-}
-
-fn trim_meta(meta: &mut ObjectMeta, labels: &[&str], annotations: &[&str]) {
-    meta.finalizers = None;
-    meta.managed_fields = None;
-    meta.generate_name = None;
-    if let Some(all) = &mut meta.labels {
-        all.retain(|key, _| labels.contains(&key.as_str()));
-    }
-    if let Some(all) = &mut meta.annotations {
-        all.retain(|key, _| annotations.contains(&key.as_str()));
-    }
-}
-
-fn keep(value: &mut Value, fields: &[&str]) {
-    match value {
-        Value::Object(all) => all.retain(|key, _| fields.contains(&key.as_str())),
-        other => *other = Value::Object(Map::new()),
-    }
 }
 
 #[cfg(test)]
