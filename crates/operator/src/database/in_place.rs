@@ -118,11 +118,24 @@ fn summary(
         Some(told) => (asked, Some(told.stage.as_str().to_owned()), told.problem.clone()),
         None if missing.is_some() => (asked, Some(WAITING.to_owned()), missing),
         None if ordered && !same => (asked, Some(WAITING.to_owned()), None),
+        // One that was withdrawn before it began.
+        None if asked.is_none() && before.stage.as_deref() == Some(WAITING) => (None, None, None),
         // While nobody leads, or nothing is asked for any more, what was said stays.
         None => (before.name, before.stage, before.message),
     };
     let summary = RestoreSummary { name, stage, message, kept: kept(seen) };
     (summary != RestoreSummary::default()).then_some(summary)
+}
+
+/// What was said, while nothing can be decided; but for one that was withdrawn before it began.
+pub(super) fn so_far(seen: &Observed) -> Option<RestoreSummary> {
+    let summary = seen.status.restore.clone()?;
+    let asked = seen.spec.restore.as_ref().and_then(|restore| restore.in_place.as_deref());
+    if summary.stage.as_deref() != Some(WAITING) || summary.name.as_deref() == asked {
+        return Some(summary);
+    }
+    let left = RestoreSummary { kept: summary.kept, ..RestoreSummary::default() };
+    (left != RestoreSummary::default()).then_some(left)
 }
 
 /// Old data, as agents say; of an instance that is not there, as was last said.

@@ -238,10 +238,15 @@ impl Standing<'_> {
     fn conditions_so_far(&self) -> Vec<Condition> {
         let spec = &self.seen.spec;
         let matters = |condition: &&Condition| match condition.type_.as_str() {
-            archive::BACKUP_READY | drills::BACKUP_VERIFIED => archive::is_asked_for(self.seen),
-            in_place::RESTORED => {
-                self.decided.in_place.as_ref().is_none_or(|it| in_place::finding(it).is_some())
+            archive::BACKUP_READY => archive::is_asked_for(self.seen),
+            drills::BACKUP_VERIFIED => {
+                archive::is_asked_for(self.seen)
+                    && self.decided.drills.as_ref().is_none_or(|drills| drills.finding.is_some())
             }
+            in_place::RESTORED => match &self.decided.in_place {
+                Some(decided) => in_place::finding(decided).is_some(),
+                None => in_place::so_far(self.seen).is_some_and(|said| said.name.is_some()),
+            },
             SPEC_EFFECTIVE => !without_effect(spec).is_empty(),
             _ => true,
         };
@@ -270,7 +275,7 @@ impl Standing<'_> {
             binding: made.then(|| self.binding()),
             restore: match &self.decided.in_place {
                 Some(in_place) => in_place.summary.clone(),
-                None => self.seen.status.restore.clone(),
+                None => in_place::so_far(self.seen),
             },
         }
     }

@@ -99,6 +99,11 @@ fn without_a_repository_there_is_nothing_to_go_back_to() {
     let made = applied(&mut seen);
     assert_eq!(ordered(&made), None);
     assert!(condition(&made, "RestoredInPlace").2.contains("spec.backup.to"));
+    // Who withdraws it is as if it had never been asked for.
+    respec(&mut seen, json!({"replicas": 2}));
+    let made = applied(&mut seen);
+    assert_eq!(made.status.restore, None);
+    assert!(made.findings.iter().all(|finding| finding.kind != "RestoredInPlace"));
 }
 
 #[test]
