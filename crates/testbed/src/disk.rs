@@ -60,7 +60,18 @@ fn mount(volume: &str) -> Result<()> {
     if mounted_device(volume).is_some() {
         return Ok(());
     }
-    run(&["mount", "-o", "loop", &image(volume), &point]).map(drop)
+    run(&["sh", "-c", &mounting("rw", volume)]).map(drop)
+}
+
+/// A script that mounts a volume. Somebody else may take the loop device that was found to be free.
+fn mounting(mode: &str, volume: &str) -> String {
+    let (image, point) = (image(volume), mount_point(volume));
+    format!(
+        "left=20\n\
+         until mount -o loop,{mode} {image} {point}; do\n\
+         left=$((left - 1)); [ $left -gt 0 ] || exit 1; sleep 0.1\n\
+         done\n"
+    )
 }
 
 /// Mounts every volume of this machine, as a real one does when it boots.
@@ -190,7 +201,7 @@ impl<'a> Disk<'a> {
             script.push_str(&format!("umount {user}\n"));
         }
         let mode = if read_only { "ro" } else { "rw" };
-        script.push_str(&format!("mount -o loop,{mode} {} {point}\n", image(self.volume)));
+        script.push_str(&mounting(mode, self.volume));
         for user in &users {
             script.push_str(&format!("mount --bind {point} {user}\n"));
         }
